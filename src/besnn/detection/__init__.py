@@ -1,0 +1,37 @@
+"""From evidence to scores to calibrated decisions. Always: a higher score is more out-of-distribution."""
+
+from besnn.detection.conformal import ConformalThreshold
+from besnn.detection.mondrian import MondrianThreshold
+from besnn.detection.scores import (
+    Score,
+    energy,
+    kernel_confidence,
+    logit_mutual_information,
+    max_softmax_probability,
+    mutual_information,
+    negative_log_likelihood,
+    predictive_entropy,
+    scores_for,
+    smallest_distance,
+    softmax_entropy,
+    tempered_entropy,
+)
+from besnn.detection.selection import benjamini_hochberg
+
+__all__ = [
+    "ConformalThreshold",
+    "MondrianThreshold",
+    "Score",
+    "benjamini_hochberg",
+    "energy",
+    "kernel_confidence",
+    "logit_mutual_information",
+    "max_softmax_probability",
+    "mutual_information",
+    "negative_log_likelihood",
+    "predictive_entropy",
+    "scores_for",
+    "smallest_distance",
+    "softmax_entropy",
+    "tempered_entropy",
+]

@@ -1,0 +1,107 @@
+"""Confidence over a plane around two-dimensional data: the grid, and numbers for what the eye sees in its picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.neighbors import NearestNeighbors
+
+from besnn.errors import InputError
+from besnn.evaluation.arrays import FloatArray, as_numpy, as_scores, check_same_length
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """A rectangular grid: ``xs`` ``[width]`` and ``ys`` ``[height]``, both rising.
+
+    >>> Plane(np.array([0.0, 1.0]), np.array([5.0])).points
+    array([[0., 5.],
+           [1., 5.]])
+    """
+
+    xs: FloatArray
+    ys: FloatArray
+
+    @classmethod
+    def around(cls, data: npt.ArrayLike, margin: float = 1.0, resolution: int = 200) -> "Plane":
+        """The grid that spans the data ``[n, 2]`` and, on each side, ``margin`` times its extent more.
+
+        >>> plane = Plane.around([[0.0, 0.0], [1.0, 2.0]], margin=1.0, resolution=4)
+        >>> plane.xs, plane.ys
+        (array([-1.,  0.,  1.,  2.]), array([-2.,  0.,  2.,  4.]))
+        """
+        points = _as_points(data, "data")
+        low, high = points.min(axis=0), points.max(axis=0)
+        border = margin * (high - low)
+        xs, ys = np.linspace(low - border, high + border, resolution).T
+        return cls(xs, ys)
+
+    @property
+    def points(self) -> FloatArray:
+        """All grid points, ``[height · width, 2]``, row by row."""
+        return np.stack(np.meshgrid(self.xs, self.ys), axis=-1).reshape(-1, 2)
+
+    def as_grid(self, values: npt.ArrayLike) -> FloatArray:
+        """Values of `points` laid out as ``[height, width]``."""
+        flat = as_scores(values, "values")
+        if flat.size != self.xs.size * self.ys.size:
+            raise InputError(f"{flat.size} values for a grid of {self.xs.size} × {self.ys.size} points: give one value a point")
+        return flat.reshape(self.ys.size, self.xs.size)
+
+
+class Ring(NamedTuple):
+    """The points of a plane whose nearest data point is at a distance in [inner, outer)."""
+
+    inner: float
+    outer: float
+    mean_confidence: float
+    n: int
+
+
+def confidence_by_distance(
+    points: npt.ArrayLike, confidence: npt.ArrayLike, data: npt.ArrayLike, edges: Sequence[float]
+) -> list[Ring]:
+    """Mean confidence in rings at growing distance from the data.
+
+    Args:
+        points: ``[m, 2]``, where the confidence was taken, such as `Plane.points`.
+        confidence: ``[m]``.
+        data: ``[n, 2]``, the training points.
+        edges: rising distances that bound the rings, such as ``(0, 0.25, 0.5, 1, 2)``.
+
+    Returns:
+        One `Ring` between each two edges; the mean of a ring without points is NaN.
+
+    >>> confidence_by_distance([[0, 0], [1, 0], [3, 0]], [0.9, 0.7, 0.1], data=[[0, 0]], edges=(0, 2, 4))
+    [Ring(inner=0.0, outer=2.0, mean_confidence=0.8, n=2), Ring(inner=2.0, outer=4.0, mean_confidence=0.1, n=1)]
+    """
+    where, known = _as_points(points, "points"), _as_points(data, "data")
+    values = as_scores(confidence, "confidence")
+    check_same_length(points=where, confidence=values)
+    if len(edges) < 2 or np.any(np.diff(edges) <= 0):
+        raise InputError(f"edges={list(edges)}: give at least two rising distances")
+    distance = NearestNeighbors(n_neighbors=1).fit(known).kneighbors(where)[0].ravel()
+    rings = []
+    for inner, outer in zip(edges, edges[1:], strict=False):
+        inside = values[(distance >= inner) & (distance < outer)]
+        mean = float(inside.mean()) if inside.size else float("nan")
+        rings.append(Ring(float(inner), float(outer), mean, inside.size))
+    return rings
+
+
+def share_confident(confidence: npt.ArrayLike, above: float = 0.5) -> float:
+    """The share of the plane whose confidence exceeds ``above``.
+
+    >>> share_confident([0.2, 0.6, 0.9, 0.5])
+    0.5
+    """
+    return float(np.mean(as_scores(confidence, "confidence") > above))
+
+
+def _as_points(values: npt.ArrayLike, name: str) -> FloatArray:
+    points = as_numpy(values, name)
+    if points.ndim != 2 or points.shape[1] != 2 or not len(points):
+        raise InputError(f"{name} has shape {list(points.shape)}: give points of the plane, [n, 2], n ≥ 1")
+    return points.astype(np.float64)

@@ -1,0 +1,39 @@
+"""The batch-ensemble mechanism: layers, norms, conversion of whole networks, and folding for inference."""
+
+from besnn.layers.attention import BatchEnsembleMultiheadAttention
+from besnn.layers.conv import (
+    BatchEnsembleConv1d,
+    BatchEnsembleConv2d,
+    BatchEnsembleConv3d,
+    BatchEnsembleConvTranspose2d,
+)
+from besnn.layers.convert import batch_ensemble
+from besnn.layers.fold import fold
+from besnn.layers.initialise import initialiser, normal, ones, random_sign
+from besnn.layers.layer import BatchEnsembleLayer, fast_parameters, members_of
+from besnn.layers.linear import BatchEnsembleLinear
+from besnn.layers.members import split_members, tile
+from besnn.layers.norm import MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d
+
+__all__ = [
+    "BatchEnsembleConv1d",
+    "BatchEnsembleConv2d",
+    "BatchEnsembleConv3d",
+    "BatchEnsembleConvTranspose2d",
+    "BatchEnsembleLayer",
+    "BatchEnsembleLinear",
+    "BatchEnsembleMultiheadAttention",
+    "MemberBatchNorm1d",
+    "MemberBatchNorm2d",
+    "MemberBatchNorm3d",
+    "batch_ensemble",
+    "fast_parameters",
+    "fold",
+    "initialiser",
+    "members_of",
+    "normal",
+    "ones",
+    "random_sign",
+    "split_members",
+    "tile",
+]

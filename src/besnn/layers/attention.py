@@ -1,0 +1,99 @@
+"""Multi-head attention whose four projections are batch-ensemble layers."""
+
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from besnn.errors import InputError
+from besnn.layers.initialise import Initialiser
+from besnn.layers.linear import BatchEnsembleLinear
+
+
+class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
+    """`nn.MultiheadAttention` with batch-ensemble projections; made by converting one (`besnn.layers.batch_ensemble`).
+
+    torch keeps the query, key and value weights in one parameter and applies them in fused code that would pass over the
+    fast weights, so here they are three layers of their own. The attributes that torch's transformer layers look at before
+    they take their fused path (`in_proj_bias`, `_qkv_same_embed_dim`) are set so that they never do.
+    """
+
+    q_proj: BatchEnsembleLinear
+    k_proj: BatchEnsembleLinear
+    v_proj: BatchEnsembleLinear
+    out_proj: BatchEnsembleLinear  # type: ignore[assignment]  # in torch a subclass of nn.Linear with no difference
+
+    @classmethod
+    def from_plain(cls, attention: nn.MultiheadAttention, members: int, init: Initialiser) -> Self:
+        """Turns torch's module into this one *in place*, with its weights."""
+        if attention.bias_k is not None or attention.add_zero_attn:
+            raise InputError(
+                "attention with add_bias_kv or add_zero_attn cannot be converted: build it without, or pass share="
+            )
+        batch_dim = 0 if attention.batch_first else 1
+        weights = (
+            attention.in_proj_weight.chunk(3)
+            if attention._qkv_same_embed_dim
+            else (attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight)
+        )
+        biases = (None,) * 3 if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
+        for name in ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+            attention.register_parameter(name, None)
+        attention._qkv_same_embed_dim = False
+        for name, weight, bias in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
+            projection = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+            projection.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
+            projection.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
+            setattr(attention, name, BatchEnsembleLinear.from_plain(projection, members, init, batch_dim))
+        BatchEnsembleLinear.from_plain(attention.out_proj, members, init, batch_dim)
+        attention.__class__ = cls
+        assert isinstance(attention, cls)
+        return attention
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As torch's: `(output, weights or None)`; the batch axis holds members · batch, in the masks too.
+
+        `is_causal` is only a hint beside `attn_mask` in torch's module, and needs nothing here.
+        """
+        q, k, v = (self._heads(layer(x)) for layer, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value)))
+        mask = self._additive_mask(attn_mask, key_padding_mask, q)
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            scores = q @ k.transpose(-2, -1) / self.head_dim**0.5
+            weights = F.dropout(torch.softmax(scores if mask is None else scores + mask, dim=-1), dropout)
+            attended = weights @ v
+            weights = weights.mean(dim=1) if average_attn_weights else weights
+        else:
+            attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        attended = attended.transpose(1, 2).flatten(2)  # [rows, length, embed]
+        return self.out_proj(attended if self.batch_first else attended.transpose(0, 1)), weights
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """`[rows, length, embed]` (or length first) → `[rows, heads, length, head_dim]`."""
+        x = x if self.batch_first else x.transpose(0, 1)
+        heads: Tensor = x.unflatten(2, (self.num_heads, self.head_dim))
+        return heads.transpose(1, 2)
+
+    def _additive_mask(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor) -> Tensor | None:
+        def additive(mask: Tensor) -> Tensor:
+            return torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
+
+        parts = []
+        if attn_mask is not None:
+            attn_mask = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, self.num_heads))
+            parts.append(additive(attn_mask))
+        if key_padding_mask is not None:
+            parts.append(additive(key_padding_mask)[:, None, None, :])
+        return sum(parts[1:], parts[0]) if parts else None

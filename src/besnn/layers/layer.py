@@ -1,0 +1,138 @@
+"""The batch-ensemble mechanism, once for all layers: `y = layer(x ∘ r) ∘ s + b` (equation 4 of the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from besnn.errors import InputError
+from besnn.layers.initialise import Initialiser, normal
+from besnn.layers.members import check_members, split_members
+
+
+class BatchEnsembleLayer(nn.Module):
+    """Mixin that gives a torch layer `members` members, each with its own weights W ∘ (r_n s_nᵀ).
+
+    A concrete layer inherits from this class and from torch's layer. It says how torch's layer applies the shared weight
+    alone (`shared`) and how wide its inputs and outputs are (`channels`). Everything else is the same for all layers.
+
+    Attributes:
+        members: how many members the layer holds.
+        weight: torch's own, shared by the members.
+        r: `[members, in]`, scales the input channels.
+        s: `[members, out]`, scales the output channels.
+        bias: `[members, out]`, or None.
+        batch_dim: the axis of the input that holds members · batch.
+        channel_dim: the axis of the input that holds the channels.
+    """
+
+    members: int
+    weight: Tensor
+    bias: Tensor | None
+    r: nn.Parameter
+    s: nn.Parameter
+    batch_dim: int = 0
+    channel_dim: int = 1
+
+    def __init__(self, *args: Any, members: int, init: Initialiser | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._add_members(members, init or normal())
+
+    @classmethod
+    def from_plain(cls, layer: nn.Module, members: int, init: Initialiser, batch_dim: int = 0) -> Self:
+        """Turns a torch layer into its batch-ensemble form *in place*, so that its weight, hooks, mode and device stay."""
+        layer.__class__ = cls
+        assert isinstance(layer, cls)
+        layer.batch_dim = batch_dim
+        layer._add_members(members, init)
+        return layer
+
+    def _add_members(self, members: int, init: Initialiser) -> None:
+        check_members(members)
+        self.members = members
+        inputs, outputs = self.channels()
+        like: dict[str, Any] = {"device": self.weight.device, "dtype": self.weight.dtype}
+        self.r = nn.Parameter(init(torch.empty(members, inputs, **like)))
+        self.s = nn.Parameter(init(torch.empty(members, outputs, **like)))
+        if self.bias is not None:
+            self.bias = nn.Parameter(self.bias.detach().repeat(members, 1), requires_grad=self.bias.requires_grad)
+
+    def channels(self) -> tuple[int, int]:
+        """The widths of `r` and `s`."""
+        raise NotImplementedError
+
+    def shared(self, x: Tensor, *args: Any) -> Tensor:
+        """The layer of torch with the shared weight and no bias."""
+        raise NotImplementedError
+
+    def fast_weights(self) -> tuple[nn.Parameter, nn.Parameter]:
+        """`(r, s)`."""
+        return self.r, self.s
+
+    def member_weights(self, s: Tensor | None = None) -> Tensor:
+        """The explicit weights W ∘ (r_n s_nᵀ) of every member, `[members, *weight.shape]`, or with another `s`."""
+        weight = self.weight
+        groups: int = getattr(self, "groups", 1)
+        s = self.s if s is None else s
+        rows, columns = (
+            (self.r, s) if getattr(self, "transposed", False) else (s, self.r)
+        )  # the scales of weight's axes 0 and 1
+        columns = columns.unflatten(1, (groups, -1)).repeat_interleave(weight.shape[0] // groups, dim=1)
+        scales = rows[:, :, None] * columns
+        weights: Tensor = weight * scales.reshape(*scales.shape, *[1] * (weight.ndim - 2))
+        return weights
+
+    def forward(self, x: Tensor, *args: Any) -> Tensor:
+        """Maps member-major rows to member-major rows."""
+        if x.dtype != self.r.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise InputError(f"input has dtype {x.dtype} but the layer {self.r.dtype}: convert one, e.g. x.to({self.r.dtype})")
+        x = self._by_member(x)
+        x = self._join(x * self._broadcast(self.r, x))
+        y = self._by_member(self.shared(x, *args))
+        s = self._broadcast(self.s, y)
+        y = y * s if self.bias is None else torch.addcmul(self._broadcast(self.bias, y), y, s)
+        return self._join(y)
+
+    def _by_member(self, x: Tensor) -> Tensor:
+        return split_members(x, self.members, self.batch_dim)
+
+    def _join(self, x: Tensor) -> Tensor:
+        return x.flatten(self.batch_dim, self.batch_dim + 1)
+
+    def _broadcast(self, values: Tensor, x: Tensor) -> Tensor:
+        """Shapes `[members, channels]` to multiply `x`, whose members stand on their own axis."""
+        shape = [1] * x.ndim
+        shape[self.batch_dim] = self.members
+        shape[self.channel_dim + 1 if self.channel_dim > 0 else self.channel_dim] = values.shape[1]
+        return values.reshape(shape)
+
+    def extra_repr(self) -> str:
+        """The description of torch plus the number of members."""
+        return f"{super().extra_repr()}, members={self.members}"
+
+
+def fast_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    """The fast weights of all batch-ensemble layers in a module, each once; found by the layers' type, not by a name.
+
+    >>> from besnn.layers import BatchEnsembleLinear
+    >>> [list(p.shape) for p in fast_parameters(BatchEnsembleLinear(3, 5, members=2))]
+    [[2, 3], [2, 5]]
+    """
+    seen: set[int] = set()
+    for layer in module.modules():
+        if isinstance(layer, BatchEnsembleLayer):
+            for parameter in layer.fast_weights():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield parameter
+
+
+def members_of(module: nn.Module) -> int | None:
+    """How many members a module's batch-ensemble layers have; None where it has no such layer."""
+    found = {layer.members for layer in module.modules() if isinstance(layer, BatchEnsembleLayer)}
+    if len(found) > 1:
+        raise InputError(f"the module mixes layers of {sorted(found)} members: build all of them with the same members=")
+    return found.pop() if found else None

@@ -1,0 +1,84 @@
+"""BatchNorm with its own statistics and affine weights for each member.
+
+Shared by the members, BatchNorm is torch's own layer, unchanged: member-major rows are simply more rows.
+"""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from besnn.layers.members import check_members, split_members
+
+
+class _MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Joined with one of torch's BatchNorms, whose channels it sees as members · channels."""
+
+    members: int
+
+    def __init__(self, num_features: int, *args: object, members: int, **kwargs: object) -> None:
+        check_members(members)
+        super().__init__(members * num_features, *args, **kwargs)  # type: ignore[arg-type]  # torch's own arguments, passed on
+        self.members = members
+
+    @classmethod
+    def from_plain(cls, norm: nn.Module, members: int) -> Self:
+        """Turns a torch BatchNorm *in place* into one with a copy of its state for each member."""
+        norm.__class__ = cls
+        assert isinstance(norm, cls)
+        norm.members = members
+        norm.num_features *= members
+        for name in ("weight", "bias"):
+            if (parameter := getattr(norm, name)) is not None:
+                copies = nn.Parameter(parameter.detach().repeat(members), requires_grad=parameter.requires_grad)
+                setattr(norm, name, copies)
+        for name in ("running_mean", "running_var"):
+            if (buffer := getattr(norm, name)) is not None:
+                setattr(norm, name, buffer.repeat(members))
+        return norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalises member-major rows `[members · batch, channels, ...]`, each member by itself."""
+        return from_packed(super().forward(to_packed(x, self.members)), self.members)
+
+
+class MemberBatchNorm1d(_MemberBatchNorm, nn.BatchNorm1d):
+    """`nn.BatchNorm1d`, one for each member."""
+
+
+class MemberBatchNorm2d(_MemberBatchNorm, nn.BatchNorm2d):
+    """`nn.BatchNorm2d`, one for each member.
+
+    >>> norm = MemberBatchNorm2d(3, members=2)
+    >>> list(norm(torch.rand(8, 3, 4, 4)).shape)
+    [8, 3, 4, 4]
+    """
+
+
+class MemberBatchNorm3d(_MemberBatchNorm, nn.BatchNorm3d):
+    """`nn.BatchNorm3d`, one for each member."""
+
+
+def to_packed(x: Tensor, members: int) -> Tensor:
+    """Member-major rows `[members · batch, channels, ...]` → members in the channels, `[batch, members · channels, ...]`."""
+    return torch.cat(split_members(x, members).unbind(0), dim=1)
+
+
+def from_packed(x: Tensor, members: int) -> Tensor:
+    """The inverse of `to_packed`."""
+    return torch.cat(x.chunk(members, dim=1), dim=0)
+
+
+def norm_affine(norm: nn.modules.batchnorm._BatchNorm, members: int) -> tuple[Tensor, Tensor]:
+    """What a BatchNorm does in evaluation, as scale and shift of each member's channels, `[members, channels]` each."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    scale = torch.rsqrt(norm.running_var + norm.eps)
+    if norm.weight is not None:
+        scale = scale * norm.weight
+    shift = -norm.running_mean * scale
+    if norm.bias is not None:
+        shift = shift + norm.bias
+    if isinstance(norm, _MemberBatchNorm):
+        return scale.unflatten(0, (members, -1)), shift.unflatten(0, (members, -1))
+    return scale.expand(members, -1), shift.expand(members, -1)

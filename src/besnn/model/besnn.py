@@ -1,0 +1,135 @@
+"""The batch-ensemble stochastic neural network."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from besnn.checks import check_inputs
+from besnn.errors import InputError
+from besnn.layers import batch_ensemble, members_of, tile
+from besnn.layers.initialise import Initialiser
+from besnn.model.distance import class_moments, kernel_log_probabilities, squared_distances
+from besnn.model.generator import ClassFeatureGenerator
+from besnn.model.protocol import EvidenceKind, OODClassifier
+
+
+class BESNN(OODClassifier):
+    """A classifier by distance to class-feature distributions that it learns to draw.
+
+    Class features are drawn afresh at each call, as in the paper, until `freeze_classes` draws them once and for all.
+
+    Args:
+        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`; of batch-ensemble layers, or plain and then converted.
+        num_classes: C.
+        feature_dim: d.
+        members: N.
+        noise_dim: length of the generator's noise.
+        hidden_dim: width of the generator's hidden layer.
+        samples: M, how many features to draw for each class.
+        class_scale: see `ClassFeatureGenerator`.
+        norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
+        init: how fast weights start; see `besnn.layers.initialise`.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4, noise_dim=8, hidden_dim=32)
+    >>> list(model.distances(torch.rand(5, 2)).shape)
+    [4, 5, 2]
+    """
+
+    method: ClassVar[str] = "be-snn"
+    default_score: ClassVar[str] = "tempered-entropy"
+    evidence_kind: ClassVar[EvidenceKind] = "distances"
+    class_mean: Tensor | None
+    class_spread: Tensor | None
+
+    def __init__(
+        self,
+        feature_extractor: nn.Module,
+        num_classes: int,
+        feature_dim: int,
+        members: int = 4,
+        noise_dim: int = 512,
+        hidden_dim: int = 512,
+        samples: int = 64,
+        class_scale: float = 10.0,
+        norm: str = "shared",
+        init: Initialiser | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = {"feature_dim": feature_dim, "noise_dim": noise_dim, "hidden_dim": hidden_dim, "samples": samples}
+        for name, size in {"num_classes": num_classes, **sizes}.items():
+            least = 2 if name == "num_classes" else 1
+            if not isinstance(size, int) or size < least:
+                raise InputError(f"{name}={size!r}: give a whole number, {least} or more")
+        present = members_of(feature_extractor)
+        if present is None:
+            feature_extractor = batch_ensemble(feature_extractor, members, norm=norm, init=init)
+        elif present != members:
+            raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
+        self.feature_extractor = feature_extractor
+        self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
+        self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
+        self.register_buffer("class_mean", None)
+        self.register_buffer("class_spread", None)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Φ_n(x) for every member, `[members, batch, d]`, from an untiled batch `[batch, ...]`."""
+        check_inputs(x)
+        return self.feature_rows(tile(x, self.members))
+
+    def feature_rows(self, rows: Tensor) -> Tensor:
+        """As `features`, from input that is tiled already, `[members · batch, ...]`."""
+        features: Tensor = self.feature_extractor(rows)
+        if features.ndim != 2 or features.shape[1] != self.feature_dim:
+            raise InputError(
+                f"the feature extractor returned shape {list(features.shape)}: expected [rows, feature_dim={self.feature_dim}]"
+            )
+        return features.unflatten(0, (self.members, -1))  # type: ignore[no-any-return]
+
+    def class_features(self, samples: int | None = None, generator: torch.Generator | None = None) -> Tensor:
+        """Fresh class features E, `[members, classes, samples, d]`; M samples unless told otherwise."""
+        count = self.samples if samples is None else samples
+        if count < 1:
+            raise InputError(f"samples={count}: draw at least one feature for each class")
+        weight = self.generator.hidden.weight
+        device = weight.device if generator is None else generator.device
+        noise = torch.randn(count, self.generator.noise_dim, generator=generator, device=device, dtype=weight.dtype)
+        return self.generator(noise.to(weight.device))  # type: ignore[no-any-return]
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """d̄ from features to the classes: frozen ones where `freeze_classes` was called, else fresh ones."""
+        if self.class_mean is not None and self.class_spread is not None:
+            return squared_distances(features, self.class_mean, self.class_spread)
+        return squared_distances(features, *class_moments(self.class_features()))
+
+    def distances(self, x: Tensor) -> Tensor:
+        """d̄_{n,c}(x), `[members, batch, classes]`."""
+        return self.evidence(self.features(x))
+
+    def log_probabilities(self, evidence: Tensor) -> Tensor:
+        """The mean kernel over members, normalised over classes, in log space, `[batch, classes]`."""
+        return kernel_log_probabilities(evidence)
+
+    @torch.no_grad()
+    def freeze_classes(self, samples: int = 4096, seed: int = 0) -> None:
+        """Draws the class moments once, so that from here on distances are a deterministic function of the input.
+
+        The draw comes from a CPU generator, so it is the same on every device. Training goes back to fresh features.
+        """
+        draw = torch.Generator().manual_seed(seed)
+        self.class_mean, self.class_spread = class_moments(self.class_features(samples, draw))
+
+    def train(self, mode: bool = True) -> "BESNN":
+        """Torch's switch; training thaws frozen classes, since the generator they came from is about to change."""
+        if mode:
+            self.class_mean = self.class_spread = None
+        return super().train(mode)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        """Lets frozen class moments come back from a state_dict of a frozen model."""
+        for name in ("class_mean", "class_spread"):
+            if (saved := state_dict.get(prefix + name)) is not None and getattr(self, name) is None:
+                setattr(self, name, torch.empty_like(saved, device=self.generator.hidden.weight.device))
+        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,0 +1,65 @@
+"""The class-feature generator Ψ: draws each class's feature distribution from noise."""
+
+import torch
+from torch import Tensor, nn
+
+from besnn.layers import BatchEnsembleLinear
+from besnn.layers.initialise import Initialiser
+
+
+class ClassFeatureGenerator(nn.Module):
+    """Two batch-ensemble linear layers from (one-hot class, noise) to features: e_{n,c,m} = Ψ_n(onehot_c, ε_m).
+
+    Args:
+        num_classes: C.
+        feature_dim: d.
+        members: N.
+        noise_dim: length of ε.
+        hidden_dim: width of the hidden layer.
+        class_scale: what stands for the one in the one-hot. A plain 1 drowns among hundreds of noise numbers of its size, and
+            training stands still for its first epochs.
+        init: how fast weights start.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        feature_dim: int,
+        members: int,
+        noise_dim: int,
+        hidden_dim: int,
+        class_scale: float = 10.0,
+        init: Initialiser | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_classes, self.noise_dim, self.class_scale, self.members = num_classes, noise_dim, class_scale, members
+        self.hidden = BatchEnsembleLinear(num_classes + noise_dim, hidden_dim, members=members, init=init)
+        self.output = BatchEnsembleLinear(hidden_dim, feature_dim, members=members, init=init)
+
+    def forward(self, noise: Tensor) -> Tensor:
+        """Class features for noise that all classes and members share, as in the paper.
+
+        Args:
+            noise: ε, `[samples, noise_dim]`.
+
+        Returns:
+            `[members, classes, samples, d]`.
+        """
+        hidden = torch.relu(self._hidden(noise))
+        rows = hidden.flatten(0, 2)  # member-major: [members · classes · samples, hidden]
+        return self.output(rows).unflatten(0, hidden.shape[:3])  # type: ignore[no-any-return]
+
+    def _hidden(self, noise: Tensor) -> Tensor:
+        """The first layer, `[members, classes, samples, hidden]`.
+
+        The layer is linear in its two inputs, and a class's noise is every class's noise: the noise goes through it once rather
+        than once a class, and the one-hot, which selects a column of the weight, needs no product at all.
+        """
+        layer = self.hidden
+        class_weight, noise_weight = layer.weight.split([self.num_classes, self.noise_dim], dim=1)
+        class_r, noise_r = layer.r.split([self.num_classes, self.noise_dim], dim=1)
+        by_class = self.class_scale * class_r[:, :, None] * class_weight.T  # [members, classes, hidden]
+        by_noise = (noise * noise_r[:, None, :]) @ noise_weight.T  # [members, samples, hidden]
+        assert layer.bias is not None
+        both = by_class[:, :, None, :] + by_noise[:, None, :, :]
+        return torch.addcmul(layer.bias[:, None, None, :], both, layer.s[:, None, None, :])

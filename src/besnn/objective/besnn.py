@@ -1,0 +1,109 @@
+"""What a BE-SNN minimises: classification + λ1 Σ_c R_c + λ2 GP, for each member, averaged over members."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from torch import Tensor
+
+from besnn.errors import InputError
+from besnn.layers import tile
+from besnn.model import BESNN
+from besnn.model.distance import class_moments, squared_distances
+from besnn.objective.entropy import Estimator, check_estimator
+from besnn.objective.gradient import gradient_penalty
+from besnn.objective.kernel import OverClasses, check_choice, kernel_cross_entropy, summed_kernel
+from besnn.objective.regulariser import entropy_regulariser
+
+_NO_FACTORS: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class BESNNObjective:
+    """The paper's loss of a BE-SNN, as named terms that sum to it.
+
+    Attributes:
+        entropy_weight: λ1.
+        gradient_weight: λ2.
+        over_classes: whether the classification loss sums or averages over classes.
+        k: which neighbour the entropy estimates use.
+        estimator: the entropy estimator, `"kl"` or `"kpn"`.
+        squared_norm: penalise the squared norm of the gradient (the paper) or the norm (DUQ's published code).
+        match_counts: compare entropies of equally many points, see `entropy_regulariser`.
+        samples: class features drawn a class at each call; the model's own number if None.
+
+    >>> import torch
+    >>> from besnn.layers import BatchEnsembleLinear
+    >>> model = BESNN(BatchEnsembleLinear(2, 8, members=4), num_classes=2, feature_dim=8, members=4, noise_dim=8, hidden_dim=8)
+    >>> terms = BESNNObjective()(model, torch.randn(16, 2), torch.arange(16) % 2)
+    >>> sum(terms.values()).backward()
+    >>> list(terms)
+    ['classification', 'entropy', 'gradient']
+    """
+
+    entropy_weight: float = 1.0
+    gradient_weight: float = 0.5
+    over_classes: OverClasses = "sum"
+    k: int = 3
+    estimator: Estimator = "kl"
+    squared_norm: bool = True
+    match_counts: bool = False
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("entropy_weight", "gradient_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name}={getattr(self, name)}: pass a finite weight of 0 or more")
+        check_choice("over_classes", self.over_classes, ("sum", "mean"))
+        check_estimator(self.k, self.estimator)
+        if self.samples is not None and self.samples <= self.k:
+            raise InputError(f"samples={self.samples} are too few for k={self.k}: draw at least {self.k + 1} or lower k")
+
+    def __call__(
+        self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] = _NO_FACTORS
+    ) -> dict[str, Tensor]:
+        """The weighted terms, each a scalar: the mean over members of `per_member`."""
+        return {name: term.mean() for name, term in self.per_member(model, x, labels, factors).items()}
+
+    def per_member(
+        self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] = _NO_FACTORS
+    ) -> dict[str, Tensor]:
+        """The weighted terms of each member.
+
+        Args:
+            model: the BE-SNN.
+            x: inputs `[batch, ...]`, not tiled.
+            labels: integers `[batch]`.
+            factors: what multiplies a term, by its name; 1 where absent. A term of factor or weight 0 is neither computed nor
+                returned.
+
+        Returns:
+            `[members]` each: `classification`, `entropy`, `gradient`.
+        """
+        weights = self._weights(factors)
+        rows = tile(x, model.members)
+        if "gradient" in weights:
+            rows.requires_grad_()  # on the tiled copy, so that each member's gradient is its own
+        features = model.feature_rows(rows)
+        class_features = model.class_features(self.samples)
+        distances = squared_distances(features, *class_moments(class_features))
+        terms = {}
+        if "classification" in weights:
+            terms["classification"] = kernel_cross_entropy(distances, labels, self.over_classes, reduction="none").mean(1)
+        if "entropy" in weights:
+            terms["entropy"] = entropy_regulariser(
+                features, labels, class_features, self.k, self.estimator, self.match_counts
+            )
+        if "gradient" in weights:
+            kernel = summed_kernel(distances)
+            terms["gradient"] = gradient_penalty(kernel, rows, self.squared_norm, reduction="none").mean(1)
+        return {name: weights[name] * term for name, term in terms.items()}
+
+    def _weights(self, factors: Mapping[str, float]) -> dict[str, float]:
+        """Weight times factor of each term that is not switched off."""
+        weights = {"classification": 1.0, "entropy": self.entropy_weight, "gradient": self.gradient_weight}
+        for name in factors:
+            check_choice("a factor's name", name, tuple(weights))
+        weighted = {name: weight * factors.get(name, 1.0) for name, weight in weights.items()}
+        return {name: weight for name, weight in weighted.items() if weight}

@@ -1,0 +1,85 @@
+"""The classification loss: binary cross-entropy of the kernel values exp(−d̄) against the one-hot label."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from besnn.checks import check_distances, check_labels
+from besnn.errors import InputError
+
+OverClasses = Literal["sum", "mean"]
+Reduction = Literal["mean", "none"]
+
+
+def log1mexp(d: Tensor) -> Tensor:
+    """log(1 − exp(−d)) for d ≥ 0, to full relative accuracy.
+
+    Value and gradient are finite for every d in [0, ∞]. At d = 0, where they are not, d is taken as the dtype's smallest
+    normal number and the gradient as 0.
+
+    Args:
+        d: any shape.
+
+    Returns:
+        The shape of `d`; never positive.
+
+    >>> log1mexp(torch.tensor([math.log(2.0), math.inf])).tolist()
+    [-0.6931471824645996, 0.0]
+    """
+    # Mächler's rule: expm1 is exact for small d and log1p for large d. Each branch sees d clamped to its own side, because the
+    # gradient of the branch that torch.where drops must be finite too.
+    turn = math.log(2.0)
+    near = torch.log(-torch.expm1(-d.clamp(torch.finfo(d.dtype).tiny, turn)))
+    far = torch.log1p(-torch.exp(-d.clamp(min=turn)))
+    return torch.where(d < turn, near, far)
+
+
+def kernel_cross_entropy(
+    distances: Tensor, labels: Tensor, over_classes: OverClasses = "sum", reduction: Reduction = "mean"
+) -> Tensor:
+    """d̄_y − Σ_{c≠y} log(1 − exp(−d̄_c)): the paper's classification loss, from distances rather than kernel values.
+
+    Args:
+        distances: d̄, `[members, batch, classes]`, not negative.
+        labels: y, integers `[batch]`.
+        over_classes: `"sum"` as the paper writes it, or `"mean"` as DUQ's published code does.
+        reduction: `"mean"` over members and batch, or `"none"`.
+
+    Returns:
+        A scalar, or `[members, batch]` with `reduction="none"`.
+
+    >>> distances = torch.tensor([[[0.1, 5.0], [0.1, 5.0]]])
+    >>> kernel_cross_entropy(distances, torch.tensor([0, 1]), reduction="none").round(decimals=2).tolist()
+    [[0.11, 7.35]]
+    """
+    check_distances(distances)
+    check_labels(labels, num_classes=distances.shape[-1], batch=distances.shape[-2])
+    check_choice("over_classes", over_classes, ("sum", "mean"))
+    check_choice("reduction", reduction, ("mean", "none"))
+    is_label = labels[:, None] == torch.arange(distances.shape[-1], device=labels.device)
+    by_class = torch.where(is_label, distances, -log1mexp(distances))
+    loss = by_class.sum(-1) if over_classes == "sum" else by_class.mean(-1)
+    return loss.mean() if reduction == "mean" else loss
+
+
+def summed_kernel(distances: Tensor) -> Tensor:
+    """Σ_c exp(−d̄_c), the quantity whose input gradient the gradient penalty holds at 1.
+
+    Args:
+        distances: d̄, `[members, batch, classes]`.
+
+    Returns:
+        `[members, batch]`, between 0 and the number of classes.
+
+    >>> summed_kernel(torch.tensor([[[0.0, math.inf]]])).tolist()
+    [[1.0]]
+    """
+    return torch.exp(-distances).sum(-1)
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is not among the choices."""
+    if value not in choices:
+        raise InputError(f"{name}={value!r}: choose from {', '.join(repr(choice) for choice in choices)}")

@@ -1,0 +1,169 @@
+"""Conformal thresholds: exact ranks, the guarantee by simulation, ties, and refusals."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import beta, binom
+
+from besnn.detection import ConformalThreshold
+from besnn.detection.conformal import conformal_rank
+from besnn.errors import InputError
+
+REPETITIONS = 1000
+
+
+def brute_force_p_values(calibration: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    return (1 + (calibration[None] >= scores[:, None]).sum(1)) / (len(calibration) + 1)
+
+
+@pytest.mark.parametrize("alpha", ["0.05", "0.1", "0.01", "0.15", "0.3", "0.7", "0.95"])
+@pytest.mark.parametrize("n", [9, 19, 99, 100, 199, 999, 12345])
+def test_rank_is_the_ceiling_in_exact_arithmetic(n: int, alpha: str) -> None:
+    exact = math.ceil((n + 1) * (1 - Fraction(alpha)))
+    if exact > n:
+        with pytest.raises(InputError, match="too few"):
+            conformal_rank(n, float(alpha))
+    else:
+        assert conformal_rank(n, float(alpha)) == exact
+
+
+@pytest.mark.parametrize(
+    ("n", "alpha", "delta"), [(59, 0.05, 0.05), (200, 0.05, 0.1), (5000, 0.01, 0.01), (2, 0.5, 0.25)]
+)
+def test_rank_with_delta_is_the_smallest_that_holds(n: int, alpha: float, delta: float) -> None:
+    rank = conformal_rank(n, alpha, delta)
+    assert beta(rank, n + 1 - rank).cdf(1 - alpha) <= delta * (1 + 1e-9)
+    assert beta(rank - 1, n + 2 - rank).cdf(1 - alpha) > delta
+
+
+def test_delta_never_weakens_the_average_guarantee() -> None:
+    assert conformal_rank(500, 0.05, delta=0.99) == conformal_rank(500, 0.05)
+
+
+@pytest.mark.parametrize("delta", [None, 0.1])
+def test_the_stated_minimum_is_the_minimum(delta: float | None) -> None:
+    with pytest.raises(InputError, match=r"3 calibration scores are too few for alpha=0\.05") as caught:
+        conformal_rank(3, 0.05, delta)
+    least = int(str(caught.value).split("at least ")[1].split(",")[0])
+    assert conformal_rank(least, 0.05, delta) == least
+    with pytest.raises(InputError, match="too few"):
+        conformal_rank(least - 1, 0.05, delta)
+
+
+@pytest.mark.parametrize("n", [19, 137, 1000])
+def test_false_alarms_keep_to_alpha_over_resampled_calibrations(n: int) -> None:
+    """For continuous scores the rate is exactly ⌊α(n+1)⌋/(n+1): the simulation must agree within 4 standard errors."""
+    rng, alpha, new = np.random.default_rng(n), 0.05, 200
+    rates = [
+        ConformalThreshold(rng.normal(size=n), alpha).is_ood(rng.normal(size=new)).mean() for _ in range(REPETITIONS)
+    ]
+    expected = math.floor(alpha * (n + 1) + 1e-9) / (n + 1)
+    error = np.std(rates) / math.sqrt(REPETITIONS)
+    assert abs(np.mean(rates) - expected) < 4 * error
+    assert np.mean(rates) - 4 * error <= alpha
+
+
+def test_delta_bounds_the_share_of_unlucky_calibrations() -> None:
+    rng, alpha, delta = np.random.default_rng(3), 0.1, 0.2
+    draws = np.sort(rng.uniform(size=(REPETITIONS, 150)))
+    rate = np.array(
+        [1 - ConformalThreshold(draw, alpha, delta).threshold for draw in draws]
+    )  # exact for uniform scores
+    unlucky = int((rate > alpha).sum())
+    assert unlucky <= binom(REPETITIONS, delta).ppf(0.999)
+    plain = np.array([1 - ConformalThreshold(draw, alpha).threshold for draw in draws])
+    assert (plain > alpha).sum() > binom(REPETITIONS, delta).ppf(0.999)  # without delta the promise would fail
+
+
+@pytest.mark.parametrize("levels", [2, 5])
+def test_ties_keep_the_guarantee(levels: int) -> None:
+    """On discrete scores `score ≥ τ` would raise false alarms in a third of the cases or more."""
+    rng, alpha = np.random.default_rng(levels), 0.1
+    rates, naive = [], []
+    for _ in range(REPETITIONS):
+        calibration, new = rng.integers(levels, size=99), rng.integers(levels, size=100)
+        threshold = ConformalThreshold(calibration, alpha)
+        assert np.array_equal(threshold.is_ood(new), threshold.p_values(new) <= alpha)
+        rates.append(threshold.is_ood(new).mean())
+        naive.append((new >= threshold.threshold).mean())
+    assert np.mean(rates) <= alpha
+    assert np.mean(naive) > alpha
+
+
+SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6), min_size=20, max_size=60)
+
+
+@given(calibration=SCORES, scores=SCORES, alpha=st.sampled_from([0.05, 0.1, 0.25, 0.5]))
+def test_p_values_equal_their_definition_and_decide_alike(
+    calibration: list[float], scores: list[float], alpha: float
+) -> None:
+    if min(calibration) == max(calibration):
+        calibration[0] += 1
+    threshold = ConformalThreshold(calibration, alpha)
+    queries = np.array(scores + calibration)
+    expected = brute_force_p_values(np.array(calibration), queries)
+    np.testing.assert_array_equal(threshold.p_values(queries), expected)
+    np.testing.assert_array_equal(threshold.is_ood(queries), queries > threshold.threshold)
+    np.testing.assert_array_equal(threshold.is_ood(queries), expected <= alpha)
+
+
+def test_infinite_scores_are_the_extremes() -> None:
+    threshold = ConformalThreshold(range(99))
+    np.testing.assert_array_equal(threshold.p_values([math.inf, -math.inf]), [0.01, 1.0])
+
+
+def test_answers_in_the_kind_of_the_question() -> None:
+    threshold = ConformalThreshold(torch.arange(40.0), alpha=0.1)
+    scores = torch.tensor([[1.0, 50.0]], dtype=torch.float16, requires_grad=True)
+    p_values = threshold.p_values(scores)
+    assert p_values.dtype == torch.float32
+    assert p_values.shape == (1, 2)
+    assert torch.equal(threshold.is_ood(scores), torch.tensor([[False, True]]))
+    assert isinstance(threshold.p_values([1.0]), np.ndarray)
+    assert threshold.p_values(5.0).shape == ()
+    assert threshold.p_values(np.empty(0)).shape == (0,)
+
+
+def test_precisions_mix_without_losing_ties() -> None:
+    values = np.random.default_rng(0).normal(size=99).astype(np.float32)
+    in_double = ConformalThreshold(values.astype(np.float64))
+    in_single = ConformalThreshold(torch.from_numpy(values))
+    expected = brute_force_p_values(values, values)
+    np.testing.assert_array_equal(in_double.p_values(values), expected)
+    np.testing.assert_array_equal(in_single.p_values(values.astype(np.float64)), expected)
+    np.testing.assert_allclose(in_double.p_values(torch.from_numpy(values)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([], "no calibration scores"),
+        ([0.5] * 100, "all calibration scores equal 0.5"),
+        ([*range(50), math.inf], "hold inf"),
+        ([*range(50), math.nan], "hold 1 NaN"),
+        (torch.zeros(50, 2), r"shape \[50, 2\]"),
+        (["a", "b"], "not numbers"),
+        ([1.0, 2.0], "2 calibration scores are too few for alpha=0.05: provide at least 19"),
+    ],
+)
+def test_refuses_calibration_scores_that_calibrate_nothing(scores: list[float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ConformalThreshold(scores)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 1.5, math.nan])
+def test_refuses_rates_outside_the_unit_interval(rate: float) -> None:
+    with pytest.raises(InputError, match="alpha="):
+        ConformalThreshold(range(100), alpha=rate)
+    with pytest.raises(InputError, match="delta="):
+        ConformalThreshold(range(100), delta=rate)
+
+
+def test_refuses_nan_scores() -> None:
+    with pytest.raises(InputError, match="scores hold 1 NaN"):
+        ConformalThreshold(range(100)).p_values([1.0, math.nan])
