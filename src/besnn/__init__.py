@@ -1,5 +1,29 @@
 """Classifiers that say "I don't know this": batch-ensemble stochastic neural networks (BE-SNN)."""
 
+from typing import TYPE_CHECKING
+
 from besnn.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from besnn.detector import Detector
+    from besnn.estimator import BESNNClassifier
+    from besnn.fitting import fit_detector
+    from besnn.model import BESNN
+
+__all__ = ["BESNN", "BESNNClassifier", "Detector", "__version__", "fit_detector"]
+
+_HOMES = {
+    "BESNN": "besnn.model",
+    "BESNNClassifier": "besnn.estimator",
+    "Detector": "besnn.detector",
+    "fit_detector": "besnn.fitting",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public name when it is first used, so that `import besnn` and `besnn --help` stay quick."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'besnn' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -50,9 +50,7 @@ class ConformalThreshold:
         self.rank = conformal_rank(len(self.scores), alpha, delta)
         self.threshold = float(self.scores[self.rank - 1])
         if self.scores[0] == self.scores[-1]:
-            raise InputError(
-                f"all calibration scores equal {self.threshold:g}: check the model, its score and the data"
-            )
+            raise InputError(f"all calibration scores equal {self.threshold:g}: check the model, its score and the data")
 
     @overload
     def p_values(self, scores: Tensor) -> Tensor: ...

@@ -35,9 +35,7 @@ class MondrianThreshold:
         array([ True, False])
     """
 
-    def __init__(
-        self, scores: Tensor | Numbers, groups: Groups, alpha: float = 0.05, delta: float | None = None
-    ) -> None:
+    def __init__(self, scores: Tensor | Numbers, groups: Groups, alpha: float = 0.05, delta: float | None = None) -> None:
         values = as_floating(scores, "calibration scores")
         members = _one_group_each(values, groups)
         self.thresholds: dict[int, ConformalThreshold] = {}
@@ -74,9 +72,7 @@ class MondrianThreshold:
         result = torch.empty_like(values, dtype=dtype)
         for group in sorted(set(members.tolist())):
             if group not in self.thresholds:
-                raise InputError(
-                    f"group {group} has no threshold: calibrate with scores of it; known: {[*self.thresholds]}"
-                )
+                raise InputError(f"group {group} has no threshold: calibrate with scores of it; known: {[*self.thresholds]}")
             inside = members == group
             result[inside] = answer(self.thresholds[group], values[inside])
         return result
@@ -85,7 +81,5 @@ class MondrianThreshold:
 def _one_group_each(values: Tensor, groups: Groups) -> Tensor:
     members = as_integers(groups, "groups").to(values.device)
     if values.ndim != 1 or members.shape != values.shape:
-        raise InputError(
-            f"scores {list(values.shape)} and groups {list(members.shape)}: pass one of each for every input"
-        )
+        raise InputError(f"scores {list(values.shape)} and groups {list(members.shape)}: pass one of each for every input")
     return members

@@ -15,10 +15,14 @@ from besnn.evaluation.classification import (
 )
 from besnn.evaluation.intervals import Interval, binomial_interval
 from besnn.evaluation.metrics import OODMetrics, ood_metrics
+from besnn.evaluation.result import Evaluation
+from besnn.evaluation.scored import ScoredSet
 
 __all__ = [
+    "Evaluation",
     "Interval",
     "OODMetrics",
+    "ScoredSet",
     "accuracy",
     "binomial_interval",
     "bootstrap_interval",

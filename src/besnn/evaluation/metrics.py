@@ -85,10 +85,10 @@ def precision_recall_points(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike)
 
     >>> recall, precision = precision_recall_points([0.1, 0.2], [0.3, 0.4])
     >>> recall.tolist(), precision.tolist()
-    ([0.0, 0.5, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 0.6666666666666666, 0.5])
+    ([0.0, 0.5, 1.0, 1.0], [1.0, 1.0, 1.0, 0.5])
     """
     is_out, ranks = _as_ranking_problem(as_scores(in_scores, "in_scores"), as_scores(out_scores, "out_scores"))
-    precision, recall, _ = precision_recall_curve(is_out, ranks)
+    precision, recall, _ = precision_recall_curve(is_out, ranks, drop_intermediate=True)
     return recall[::-1], precision[::-1]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +33,9 @@ class Plane:
         >>> plane.xs, plane.ys
         (array([-1.,  0.,  1.,  2.]), array([-2.,  0.,  2.,  4.]))
         """
-        points = _as_points(data, "data")
+        points = as_points(data, "data")
         low, high = points.min(axis=0), points.max(axis=0)
-        border = margin * (high - low)
+        border = margin * np.where(high > low, high - low, 1.0)
         xs, ys = np.linspace(low - border, high + border, resolution).T
         return cls(xs, ys)
 
@@ -77,14 +78,14 @@ def confidence_by_distance(
     >>> confidence_by_distance([[0, 0], [1, 0], [3, 0]], [0.9, 0.7, 0.1], data=[[0, 0]], edges=(0, 2, 4))
     [Ring(inner=0.0, outer=2.0, mean_confidence=0.8, n=2), Ring(inner=2.0, outer=4.0, mean_confidence=0.1, n=1)]
     """
-    where, known = _as_points(points, "points"), _as_points(data, "data")
+    where, known = as_points(points, "points"), as_points(data, "data")
     values = as_scores(confidence, "confidence")
     check_same_length(points=where, confidence=values)
     if len(edges) < 2 or np.any(np.diff(edges) <= 0):
         raise InputError(f"edges={list(edges)}: give at least two rising distances")
     distance = NearestNeighbors(n_neighbors=1).fit(known).kneighbors(where)[0].ravel()
     rings = []
-    for inner, outer in zip(edges, edges[1:], strict=False):
+    for inner, outer in pairwise(edges):
         inside = values[(distance >= inner) & (distance < outer)]
         mean = float(inside.mean()) if inside.size else float("nan")
         rings.append(Ring(float(inner), float(outer), mean, inside.size))
@@ -100,8 +101,15 @@ def share_confident(confidence: npt.ArrayLike, above: float = 0.5) -> float:
     return float(np.mean(as_scores(confidence, "confidence") > above))
 
 
-def _as_points(values: npt.ArrayLike, name: str) -> FloatArray:
+def as_points(values: npt.ArrayLike, name: str) -> FloatArray:
+    """Finite points of the plane as float64 ``[n, 2]``, n ≥ 1.
+
+    >>> as_points([[0, 1]], "data")
+    array([[0., 1.]])
+    """
     points = as_numpy(values, name)
     if points.ndim != 2 or points.shape[1] != 2 or not len(points):
         raise InputError(f"{name} has shape {list(points.shape)}: give points of the plane, [n, 2], n ≥ 1")
+    if not np.isfinite(points).all():
+        raise InputError(f"{name} has points that are NaN or infinite: leave them out")
     return points.astype(np.float64)

@@ -1,114 +1,37 @@
-"""What an evaluation found, as arrays: the input of the report and of ``besnn evaluate --json``."""
+"""What an evaluation found: the input of the report and of ``besnn evaluate --json``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
-
-import numpy as np
-import numpy.typing as npt
+from typing import TypedDict
 
 from besnn.errors import InputError
-from besnn.evaluation.arrays import (
-    FloatArray,
-    IntArray,
-    as_labels,
-    as_numpy,
-    as_probabilities,
-    as_scores,
-    check_same_length,
-)
+from besnn.evaluation.arrays import IntArray, as_labels, check_same_length
 from besnn.evaluation.bootstrap import ood_intervals
 from besnn.evaluation.classification import classification_metrics
-from besnn.evaluation.intervals import Interval, binomial_interval
+from besnn.evaluation.intervals import Interval
 from besnn.evaluation.metrics import OODMetrics, ood_metrics
+from besnn.evaluation.scored import Rate, ScoredSet
 
-
-class Rate(TypedDict):
-    """A rate of alarms with its exact 95 % binomial interval."""
-
-    rate: float
-    low: float
-    high: float
-    flagged: int
-    n: int
-
-
-class EvaluationMetrics(TypedDict):
-    """The figures of an evaluation, under the field names of a record (its ``in`` is the caller's to add)."""
-
-    method: str
-    out: list[str]
-    accuracy: float
-    nll: float
-    ece: float
-    brier: float
-    default_score: str
-    scores: dict[str, dict[str, OODMetrics]]
-    intervals: dict[str, dict[str, dict[str, Interval]]]
-    alpha: float
-    threshold: float
-    false_alarm_rate: Rate
-    detection_rate: dict[str, Rate]
-
-
-@dataclass(frozen=True, eq=False)
-class ScoredSet:
-    """A detector's answers on one set of n inputs.
-
-    Args:
-        probabilities: ``[n, classes]``.
-        scores: score name → ``[n]``; higher = more out-of-distribution.
-        p_values: ``[n]``, of the default score.
-        is_ood: ``[n]``, the detector's decisions.
-        inputs: what was scored, to show the most telling ones: images ``[n, c, h, w]`` or table rows ``[n, d]``.
-        names: what each input is called, such as its file name; the row number when absent.
-
-    >>> ScoredSet([[0.1, 0.9]], {"entropy": [0.3]}, p_values=[0.5], is_ood=[False]).predictions
-    array([1])
-    """
-
-    probabilities: FloatArray
-    scores: Mapping[str, FloatArray]
-    p_values: FloatArray
-    is_ood: npt.NDArray[np.bool_]
-    inputs: npt.NDArray[Any] | None = None
-    names: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "probabilities": as_probabilities(self.probabilities, "probabilities"),
-            "p_values": as_scores(self.p_values, "p_values"),
-            "is_ood": as_numpy(self.is_ood, "is_ood").astype(bool),
-        }
-        if self.inputs is not None:
-            arrays["inputs"] = as_numpy(self.inputs, "inputs")
-            if arrays["inputs"].ndim not in (2, 4):
-                shape = list(arrays["inputs"].shape)
-                raise InputError(f"inputs have shape {shape}: give images [n, c, h, w] or table rows [n, d]")
-        scores = {name: as_scores(values, f"score {name!r}") for name, values in self.scores.items()}
-        check_same_length(**arrays, **scores)
-        for name, array in arrays.items():
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "scores", scores)
-
-    def __len__(self) -> int:
-        return len(self.probabilities)
-
-    @property
-    def predictions(self) -> IntArray:
-        """The most probable class of each input, ``[n]``."""
-        return self.probabilities.argmax(axis=1)
-
-    @property
-    def flagged(self) -> Rate:
-        """The share of inputs that the detector called out-of-distribution."""
-        flagged = int(self.is_ood.sum())
-        low, high = binomial_interval(flagged, len(self))
-        return Rate(rate=flagged / len(self), low=low, high=high, flagged=flagged, n=len(self))
-
-    def name_of(self, row: int) -> str:
-        """What to call the input of a row."""
-        return f"#{row}" if self.names is None else self.names[row]
+# The figures of an evaluation, under the field names of a record; a class cannot spell the field "in".
+EvaluationMetrics = TypedDict(
+    "EvaluationMetrics",
+    {
+        "method": str,
+        "in": str,
+        "out": list[str],
+        "accuracy": float,
+        "nll": float,
+        "ece": float,
+        "brier": float,
+        "default_score": str,
+        "scores": dict[str, dict[str, OODMetrics]],
+        "intervals": dict[str, dict[str, dict[str, Interval]]],
+        "alpha": float,
+        "threshold": float,
+        "false_alarm_rate": Rate,
+        "detection_rate": dict[str, Rate],
+    },
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,24 +85,25 @@ class Evaluation:
                     f"the default {self.default_score!r} among them"
                 )
 
-    def metrics(self, resamples: int = 1000, seed: int = 0) -> EvaluationMetrics:
+    def metrics(self, resamples: int = 500, seed: int = 0) -> EvaluationMetrics:
         """All figures as plain numbers; ``intervals`` are 95 % bootstrap intervals of the figures in ``scores``."""
         pairs = {
             score: {name: (in_scores, answers.scores[score]) for name, answers in self.unknown.items()}
             for score, in_scores in self.known.scores.items()
         }
-        return EvaluationMetrics(
+        return {
+            "method": self.method,
+            "in": self.known_name,
+            "out": list(self.unknown),
             **classification_metrics(self.labels, self.known.probabilities),
-            method=self.method,
-            out=list(self.unknown),
-            default_score=self.default_score,
-            scores={score: {name: ood_metrics(*pair) for name, pair in sets.items()} for score, sets in pairs.items()},
-            intervals={
+            "default_score": self.default_score,
+            "scores": {score: {name: ood_metrics(*pair) for name, pair in sets.items()} for score, sets in pairs.items()},
+            "intervals": {
                 score: {name: ood_intervals(*pair, resamples=resamples, seed=seed) for name, pair in sets.items()}
                 for score, sets in pairs.items()
             },
-            alpha=self.alpha,
-            threshold=self.threshold,
-            false_alarm_rate=self.known.flagged,
-            detection_rate={name: answers.flagged for name, answers in self.unknown.items()},
-        )
+            "alpha": self.alpha,
+            "threshold": self.threshold,
+            "false_alarm_rate": self.known.flagged,
+            "detection_rate": {name: answers.flagged for name, answers in self.unknown.items()},
+        }

@@ -14,6 +14,7 @@ from besnn.layers.layer import BatchEnsembleLayer, fast_parameters, members_of
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import split_members, tile
 from besnn.layers.norm import MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d
+from besnn.layers.tap import Tapped
 
 __all__ = [
     "BatchEnsembleConv1d",
@@ -26,6 +27,7 @@ __all__ = [
     "MemberBatchNorm1d",
     "MemberBatchNorm2d",
     "MemberBatchNorm3d",
+    "Tapped",
     "batch_ensemble",
     "fast_parameters",
     "fold",

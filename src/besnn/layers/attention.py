@@ -15,38 +15,31 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
     """`nn.MultiheadAttention` with batch-ensemble projections; made by converting one (`besnn.layers.batch_ensemble`).
 
     torch keeps the query, key and value weights in one parameter and applies them in fused code that would pass over the
-    fast weights, so here they are three layers of their own. The attributes that torch's transformer layers look at before
-    they take their fused path (`in_proj_bias`, `_qkv_same_embed_dim`) are set so that they never do.
+    fast weights, so here they are three layers of their own.
     """
 
     q_proj: BatchEnsembleLinear
     k_proj: BatchEnsembleLinear
     v_proj: BatchEnsembleLinear
-    out_proj: BatchEnsembleLinear  # type: ignore[assignment]  # in torch a subclass of nn.Linear with no difference
 
     @classmethod
     def from_plain(cls, attention: nn.MultiheadAttention, members: int, init: Initialiser) -> Self:
-        """Turns torch's module into this one *in place*, with its weights."""
-        if attention.bias_k is not None or attention.add_zero_attn:
-            raise InputError(
-                "attention with add_bias_kv or add_zero_attn cannot be converted: build it without, or pass share="
-            )
+        """Turns torch's module into this one *in place*, with its weights; `out_proj`, a layer of its own, is left as it is."""
         batch_dim = 0 if attention.batch_first else 1
         weights = (
-            attention.in_proj_weight.chunk(3)
+            _thirds(attention.in_proj_weight)
             if attention._qkv_same_embed_dim
             else (attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight)
         )
-        biases = (None,) * 3 if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
+        biases = (None,) * 3 if attention.in_proj_bias is None else _thirds(attention.in_proj_bias)
         for name in ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             attention.register_parameter(name, None)
         attention._qkv_same_embed_dim = False
         for name, weight, bias in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
             projection = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-            projection.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
-            projection.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
+            projection.weight, projection.bias = weight, bias
+            projection.train(attention.training)
             setattr(attention, name, BatchEnsembleLinear.from_plain(projection, members, init, batch_dim))
-        BatchEnsembleLinear.from_plain(attention.out_proj, members, init, batch_dim)
         attention.__class__ = cls
         assert isinstance(attention, cls)
         return attention
@@ -66,6 +59,12 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
 
         `is_causal` is only a hint beside `attn_mask` in torch's module, and needs nothing here.
         """
+        if query.ndim != 3:
+            raise InputError(
+                f"query has shape {list(query.shape)}: attention takes batches of sequences, so add an axis of size 1"
+            )
+        if is_causal and attn_mask is None:
+            raise InputError("is_causal=True is a hint about attn_mask, which is missing: pass the causal mask as attn_mask")
         q, k, v = (self._heads(layer(x)) for layer, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value)))
         mask = self._additive_mask(attn_mask, key_padding_mask, q)
         dropout = self.dropout if self.training else 0.0
@@ -97,3 +96,8 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
         if key_padding_mask is not None:
             parts.append(additive(key_padding_mask)[:, None, None, :])
         return sum(parts[1:], parts[0]) if parts else None
+
+
+def _thirds(joint: nn.Parameter) -> list[nn.Parameter]:
+    """The query's, the key's and the value's part of a joint parameter, as parameters of their own."""
+    return [nn.Parameter(part.detach().clone(), requires_grad=joint.requires_grad) for part in joint.chunk(3)]

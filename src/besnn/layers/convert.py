@@ -4,11 +4,12 @@ import copy
 from collections.abc import Callable, Collection
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.utils.parametrize import is_parametrized
 
 from besnn.errors import InputError
 from besnn.layers.attention import BatchEnsembleMultiheadAttention
@@ -53,7 +54,8 @@ def batch_ensemble(
     """Converts a network into a batch ensemble of `members` members, without touching the original.
 
     Linear, convolution and attention layers get fast weights; what has no parameters works unchanged on member-major rows.
-    Weights, training mode, device, dtype and hooks are kept, and what was tied or used twice still is.
+    Weights, training mode, device, dtype and hooks are kept, and what was tied or used twice still is. Every layer must get the
+    batch on its first axis (inside torch's transformer layers with `batch_first=False`: on the second).
 
     Args:
         module: any nested module.
@@ -61,14 +63,14 @@ def batch_ensemble(
         keep_weights: False draws the shared weights afresh.
         norm: `"shared"`: one BatchNorm for all members; `"member"`: one for each. Norms over a row are always shared.
         init: how fast weights start; `normal()` unless given, see `besnn.layers.initialise`.
-        share: layers with parameters to leave as they are, one for all members: module types, or names as in
-            `named_modules`.
+        share: what to leave as it is, one for all members: types of layers, names of layers as in `named_modules`, or, for what
+            a module holds beside its layers, say a positional embedding, names as in `named_parameters`.
 
     Returns:
         A new module that maps `[members · batch, ...]` to `[members · batch, ...]`; `tile` makes such input.
 
     Raises:
-        InputError: a layer with parameters can neither be converted nor is to be shared; the message names it.
+        InputError: a layer or parameter can neither be converted nor is to be shared; the message names it.
 
     >>> import torch
     >>> from besnn.layers import tile
@@ -84,74 +86,120 @@ def batch_ensemble(
     check_members(members)
     if norm not in ("shared", "member"):
         raise InputError(f"norm={norm!r} is unknown: use 'shared' (one BatchNorm for all members) or 'member' (one for each)")
-    _check_share(module, share)
     module = copy.deepcopy(module)  # keeps ties between modules and parameters
-    _Conversion(members, keep_weights, norm, init or normal(), share).convert(module, name="", batch_dim=0)
+    conversion = _Conversion(members, keep_weights, norm, init or normal(), *_resolve_share(module, share))
+    conversion.convert(module, name="", batch_dim=0)
     return module
 
 
-def _check_share(module: nn.Module, share: Collection[str | type[nn.Module]]) -> None:
+def _resolve_share(module: nn.Module, share: Collection[str | type[nn.Module]]) -> tuple[set[int], tuple[type[nn.Module], ...]]:
+    """The modules and parameters that are named, by their ids, and the types."""
     if isinstance(share, str):
         raise InputError(f"share={share!r}: pass a collection of names or types, as in share=[{share!r}]")
-    names = {name for name, _ in module.named_modules()}
-    for item in share:
-        if isinstance(item, str) and item not in names:
-            raise InputError(f"share names {item!r}, but the module has no such layer: use a name from named_modules()")
+    modules = dict(module.named_modules(remove_duplicate=False))
+    named = modules | dict(module.named_parameters(remove_duplicate=False))
+    types = tuple(item for item in share if isinstance(item, type))
+    names = [item for item in share if not isinstance(item, type)]
+    for name in names:
+        if name not in named:
+            raise InputError(f"share names {name!r}, but the module has no such layer or parameter: see its named_modules()")
+    return {id(named[name]) for name in names}, types
 
 
 class _Conversion:
     """One walk over a module, layer by layer and in place; a module met twice is converted once."""
 
     def __init__(
-        self, members: int, keep_weights: bool, norm: str, init: Initialiser, share: Collection[str | type[nn.Module]]
+        self,
+        members: int,
+        keep_weights: bool,
+        norm: str,
+        init: Initialiser,
+        shared: set[int],
+        shared_types: tuple[type[nn.Module], ...],
     ) -> None:
         self.members, self.keep_weights, self.norm, self.init = members, keep_weights, norm, init
-        self.shared_names = {item for item in share if isinstance(item, str)}
-        self.shared_types = tuple(item for item in share if isinstance(item, type))
-        self.seen: set[int] = set()
-        self.new_biases: dict[Any, Any] = {}
+        self.shared_types = shared_types
+        self.done = shared  # ids of modules and parameters that need nothing (more)
+        self.replaced: dict[tuple[Any, ...], Tensor] = {}
 
     def convert(self, module: nn.Module, name: str, batch_dim: int) -> None:
-        if id(module) in self.seen or name in self.shared_names or isinstance(module, self.shared_types):
+        if id(module) in self.done or isinstance(module, self.shared_types):
             return
-        self.seen.add(id(module))
+        self.done.add(id(module))
         kind = type(module)
         where = f"layer {name!r} ({kind.__name__})" if name else f"the module ({kind.__name__})"
-        if isinstance(module, BatchEnsembleLayer):
+        if isinstance(module, BatchEnsembleLayer | _MemberBatchNorm):
             raise InputError(f"{where} is a batch-ensemble layer already: convert the plain module, or share it with share=")
         if isinstance(module, LazyModuleMixin):
             raise InputError(f"{where} has no weights yet: run one batch through the module first")
+        if is_parametrized(module):
+            raise InputError(f"{where} is parametrised: convert the module first, then parametrise the new one")
         if kind in _LAYERS:
-            self._redraw(module)
-            bias = module.bias
-            _LAYERS[kind].from_plain(module, self.members, self.init, batch_dim)
-            if bias is not None:  # biases grow a member axis: layers that shared one share the new one
-                module.bias = self.new_biases.setdefault(bias, module.bias)
-        elif kind is nn.MultiheadAttention:
-            self._redraw(module)
-            BatchEnsembleMultiheadAttention.from_plain(module, self.members, self.init)  # type: ignore[arg-type]
+            self._convert_layer(module, _LAYERS[kind], batch_dim)
+        elif kind is nn.MultiheadAttention and module.bias_k is None and not module.add_zero_attn:
+            self._convert_attention(module, name)
         elif isinstance(module, _BatchNorm):
-            self._redraw(module)
-            if self.norm == "member":
-                self._convert_norm(module, where)
+            self._convert_norm(module, where)
         elif isinstance(module, _ROW_NORMS):
             self._redraw(module)
-        elif any(True for _ in module.parameters(recurse=False)):
-            raise InputError(f"{where} has parameters but no batch-ensemble form: to share it, pass share=[{name!r}]")
         else:
-            if isinstance(module, nn.TransformerEncoder):
-                module.use_nested_tensor = False  # its fused path reads weights that the conversion takes apart
-            if isinstance(module, _TRANSFORMERS):
-                batch_dim = 0 if module.self_attn.batch_first else 1
-            for child_name, child in module.named_children():
-                self.convert(child, f"{name}.{child_name}" if name else child_name, batch_dim)
+            self._check_own_parameters(module, name, where)
+            self._convert_children(module, name, batch_dim)
+
+    def _convert_layer(self, module: nn.Module, form: type[BatchEnsembleLayer], batch_dim: int) -> None:
+        self._redraw(module)
+        bias = module.bias
+        form.from_plain(module, self.members, self.init, batch_dim)
+        self._tie(module, "bias", bias)
+
+    def _convert_attention(self, module: nn.MultiheadAttention, name: str) -> None:
+        self._redraw(module)
+        joint_weight, joint_bias = module.in_proj_weight, module.in_proj_bias
+        attention = BatchEnsembleMultiheadAttention.from_plain(module, self.members, self.init)
+        for part in ("q_proj", "k_proj", "v_proj"):
+            projection = getattr(attention, part)
+            if joint_weight is not None:
+                self._tie(projection, "weight", joint_weight, part)
+            self._tie(projection, "bias", joint_bias, part)
+        self.convert(attention.out_proj, f"{name}.out_proj" if name else "out_proj", 0 if attention.batch_first else 1)
 
     def _convert_norm(self, module: nn.Module, where: str) -> None:
+        self._redraw(module)
+        if self.norm == "shared":
+            return
         if type(module) not in _MEMBER_NORMS:
             raise InputError(f"{where} has no per-member form: use norm='shared', or plain BatchNorm1d, 2d or 3d")
+        weight, bias = module.weight, module.bias
         _MEMBER_NORMS[type(module)].from_plain(module, self.members)
+        self._tie(module, "weight", weight)
+        self._tie(module, "bias", bias)
+
+    def _check_own_parameters(self, module: nn.Module, name: str, where: str) -> None:
+        own = [n for n, parameter in module.named_parameters(name, recurse=False) if id(parameter) not in self.done]
+        if own and name and not any(True for _ in module.children()):
+            raise InputError(f"{where} has parameters but no batch-ensemble form: to share it, pass share=[{name!r}]")
+        if own:
+            raise InputError(f"{where} has parameters of its own but no batch-ensemble form: to share them, pass share={own}")
+
+    def _convert_children(self, module: nn.Module, name: str, batch_dim: int) -> None:
+        # torch's fused paths for evaluation read the weights of the layers inside, past their forward
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.activation_relu_or_gelu = 0
+        if isinstance(module, _TRANSFORMERS):
+            batch_dim = 0 if module.self_attn.batch_first else 1
+        for child_name, child in module.named_children():
+            self.convert(child, f"{name}.{child_name}" if name else child_name, batch_dim)
 
     def _redraw(self, module: nn.Module) -> None:
         if not self.keep_weights:
             redraw: Callable[[], None] = getattr(module, "reset_parameters", None) or module._reset_parameters  # type: ignore[assignment]
             redraw()
+
+    def _tie(self, module: nn.Module, name: str, old: object, part: str = "") -> None:
+        """Puts one new parameter wherever the same old one stood, or the same part of it, so that what was tied still is."""
+        if old is not None:
+            new: Tensor = getattr(module, name)
+            setattr(module, name, self.replaced.setdefault((old, part, new.shape), new))

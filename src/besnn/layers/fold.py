@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from besnn.errors import InputError
@@ -21,6 +21,7 @@ from besnn.layers.layer import BatchEnsembleLayer, members_of
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import tile
 from besnn.layers.norm import from_packed, to_packed
+from besnn.layers.tap import Tapped, check_layer
 
 # Operations that treat every channel alike and by itself: they don't care whether members are packed into the channels.
 _CHANNELWISE_MODULES = (
@@ -38,15 +39,16 @@ _CHANNELWISE_FUNCTIONS = {
 _CHANNELWISE_METHODS = {"relu", "relu_", "sigmoid", "tanh", "add", "add_", "mul", "mul_", "contiguous"}
 
 
-def fold(module: nn.Module) -> nn.Module:
+def fold(module: nn.Module, tap: str | None = None) -> nn.Module:
     """An equal network of plain per-member weights, in evaluation mode: r, s, bias and BatchNorm are multiplied out.
 
     Args:
         module: a network of batch-ensemble layers; it is not changed.
+        tap: the name of an inner layer, as in `named_modules`, whose output is wanted too.
 
     Returns:
         A module that takes the *untiled* input `[batch, ...]` and returns the same member-major rows
-        `[members · batch, ...]` that `module.eval()(tile(x, members))` returns.
+        `[members · batch, ...]` that `module.eval()(tile(x, members))` returns; with `tap`, these and the inner layer's.
 
     >>> from besnn.layers import BatchEnsembleConv2d
     >>> network = nn.Sequential(BatchEnsembleConv2d(1, 4, 3, members=3), nn.BatchNorm2d(4), nn.ReLU()).eval()
@@ -57,13 +59,17 @@ def fold(module: nn.Module) -> nn.Module:
     members = members_of(module)
     if members is None:
         raise InputError("the module has no batch-ensemble layers to fold: convert it first with besnn.layers.batch_ensemble")
+    if tap is not None:
+        check_layer(module, tap)
     module = copy.deepcopy(module).eval()
-    try:
-        graph = _Tracer().trace(module)
-    except Exception:  # a forward that depends on its data cannot be traced: fold each layer where it stands
-        return _OnTiled(_fold_in_place(module, members), members).eval()
     with torch.no_grad():
-        return _Folding(module, graph, members).run().eval()
+        try:
+            graph = _Tracer().trace(module)
+            tapped = _last_node_in(graph, tap) if tap is not None else None
+        except Exception:  # a forward that depends on its data cannot be traced: fold each layer where it stands
+            in_place = _fold_in_place(module, members)
+            return _OnTiled(in_place if tap is None else Tapped(in_place, tap), members).eval()
+        return _Folding(module, graph, members, tapped).run().eval()
 
 
 class _Tracer(fx.Tracer):
@@ -73,13 +79,19 @@ class _Tracer(fx.Tracer):
         )
 
 
+def _last_node_in(graph: fx.Graph, layer: str) -> fx.Node:
+    """The node that computes a layer's output."""
+    inside: list[fx.Node] = [node for node in graph.nodes if layer in node.meta.get("nn_module_stack", {})]
+    return inside[-1]
+
+
 class _OnTiled(nn.Module):
     def __init__(self, module: nn.Module, members: int) -> None:
         super().__init__()
         self.module, self.members = module, members
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows: torch.Tensor = self.module(tile(x, self.members))
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        rows: Tensor | tuple[Tensor, Tensor] = self.module(tile(x, self.members))
         return rows
 
 
@@ -110,8 +122,8 @@ def _to_layout(graph: fx.Graph, node: fx.Node, have: str, want: str, members: in
 class _Folding:
     """One rewrite of a traced graph: for each old node, the new node and the layout its value stands in."""
 
-    def __init__(self, module: nn.Module, graph: fx.Graph, members: int) -> None:
-        self.root, self.old, self.members = module, graph, members
+    def __init__(self, module: nn.Module, graph: fx.Graph, members: int, tapped: fx.Node | None) -> None:
+        self.root, self.old, self.members, self.tapped = module, graph, members, tapped
         self.modules = dict(module.named_modules())
         self.new = fx.Graph()
         self.value: dict[fx.Node, fx.Node] = {}
@@ -134,7 +146,11 @@ class _Folding:
         if node.op == "get_attr":
             return self.new.node_copy(node), None
         if node.op == "output":
-            return self.new.node_copy(node, lambda argument: self.in_layout(argument, "rows")), "rows"
+            inner = None if self.tapped is None else self.in_layout(self.tapped, "rows")
+            rows = self.new.node_copy(node, lambda argument: self.in_layout(argument, "rows"))
+            if inner is not None:
+                rows.args = ((rows.args[0], inner),)
+            return rows, "rows"
         if node.op == "call_module":
             layer = self.modules[str(node.target)]
             if isinstance(layer, BatchEnsembleLayer):

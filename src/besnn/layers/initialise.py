@@ -1,5 +1,6 @@
 """How fast weights start: their spread is what makes the members differ."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -15,8 +16,8 @@ def normal(std: float = 0.25) -> Initialiser:
 
     With a larger spread (0.5) the class-feature generator loses the class signal for the first epochs of training.
     """
-    if not std >= 0:
-        raise InputError(f"std={std}: a standard deviation is 0 or more")
+    if not 0 <= std < math.inf:
+        raise InputError(f"std={std}: a standard deviation is a finite number, 0 or more")
 
     def fill(weights: Tensor) -> Tensor:
         return torch.nn.init.normal_(weights, mean=1.0, std=std)

@@ -64,7 +64,7 @@ class BatchEnsembleLayer(nn.Module):
         """The widths of `r` and `s`."""
         raise NotImplementedError
 
-    def shared(self, x: Tensor, *args: Any) -> Tensor:
+    def shared(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """The layer of torch with the shared weight and no bias."""
         raise NotImplementedError
 
@@ -77,24 +77,34 @@ class BatchEnsembleLayer(nn.Module):
         weight = self.weight
         groups: int = getattr(self, "groups", 1)
         s = self.s if s is None else s
-        rows, columns = (
-            (self.r, s) if getattr(self, "transposed", False) else (s, self.r)
-        )  # the scales of weight's axes 0 and 1
+        # the scales of the weight's axes 0 and 1
+        rows, columns = (self.r, s) if getattr(self, "transposed", False) else (s, self.r)
         columns = columns.unflatten(1, (groups, -1)).repeat_interleave(weight.shape[0] // groups, dim=1)
         scales = rows[:, :, None] * columns
         weights: Tensor = weight * scales.reshape(*scales.shape, *[1] * (weight.ndim - 2))
         return weights
 
-    def forward(self, x: Tensor, *args: Any) -> Tensor:
-        """Maps member-major rows to member-major rows."""
-        if x.dtype != self.r.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise InputError(f"input has dtype {x.dtype} but the layer {self.r.dtype}: convert one, e.g. x.to({self.r.dtype})")
-        x = self._by_member(x)
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Maps member-major rows to member-major rows; further arguments are those of torch's layer."""
+        self._check(input)
+        x = self._by_member(input)
         x = self._join(x * self._broadcast(self.r, x))
-        y = self._by_member(self.shared(x, *args))
+        y = self._by_member(self.shared(x, *args, **kwargs))
         s = self._broadcast(self.s, y)
         y = y * s if self.bias is None else torch.addcmul(self._broadcast(self.bias, y), y, s)
         return self._join(y)
+
+    def _check(self, x: Tensor) -> None:
+        """Refuses input of another dtype, and input that broadcasting against `r` would take though torch's layer would not."""
+        if x.dtype != self.r.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise InputError(f"input has dtype {x.dtype} but the layer {self.r.dtype}: convert one, e.g. x.to({self.r.dtype})")
+        spatial = self.weight.ndim - 2
+        batched = x.ndim == 2 + spatial if spatial else x.ndim >= 2 + self.batch_dim
+        if not batched or x.shape[self.channel_dim] != self.r.shape[1]:
+            raise InputError(
+                f"input has shape {list(x.shape)} but the layer takes a batch with {self.r.shape[1]} channels "
+                f"on axis {self.channel_dim}: check the input's layout, or add a batch axis with x[None]"
+            )
 
     def _by_member(self, x: Tensor) -> Tensor:
         return split_members(x, self.members, self.batch_dim)

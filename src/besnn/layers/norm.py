@@ -41,6 +41,11 @@ class _MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
         """Normalises member-major rows `[members · batch, channels, ...]`, each member by itself."""
         return from_packed(super().forward(to_packed(x, self.members)), self.members)
 
+    def extra_repr(self) -> str:
+        """The description of torch, whose features are members · channels, plus the number of members."""
+        torch_repr: str = super().extra_repr()  # type: ignore[no-untyped-call]
+        return f"{torch_repr}, members={self.members}"
+
 
 class MemberBatchNorm1d(_MemberBatchNorm, nn.BatchNorm1d):
     """`nn.BatchNorm1d`, one for each member."""

@@ -1,29 +1,90 @@
-"""The paper's three feature extractors, as plain networks; `besnn.layers.batch_ensemble` converts them."""
+"""Feature extractors as plain networks, which `batch_ensemble` converts: the paper's three, and two for any data."""
+
+import itertools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 
-def two_moons_mlp(width: int = 32) -> nn.Sequential:
+def mlp(inputs: int, hidden: Sequence[int] = (128, 128), feature_dim: int = 128) -> nn.Sequential:
+    """Φ for tables: linear layers with ReLU between them."""
+    widths = [inputs, *hidden, feature_dim]
+    layers: list[nn.Module] = []
+    for narrow, wide in itertools.pairwise(widths):
+        layers += [nn.Linear(narrow, wide), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def two_moons_mlp() -> nn.Sequential:
     """Φ for Two Moons: 2 → 32 → 32 → 32."""
-    return nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+    return mlp(2, (32, 32), 32)
 
 
-def fashion_convnet(channels: int = 1, feature_dim: int = 256) -> nn.Sequential:
+def convnet(input_shape: Sequence[int], hidden: Sequence[int] = (64, 128, 128), feature_dim: int = 256) -> nn.Sequential:
+    """Φ for images of any size: 3×3 convolution, BatchNorm and ReLU for each width, halving while there is something to halve.
+
+    Args:
+        input_shape: `(channels, h, w)`.
+        hidden: the widths of the blocks.
+        feature_dim: d.
+
+    >>> list(convnet((1, 8, 8), (16, 32), 64)(torch.rand(2, 1, 8, 8)).shape)
+    [2, 64]
+    """
+    channels, height, width = input_shape
+    layers: list[nn.Module] = []
+    for outputs in hidden:
+        layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+        if min(height, width) >= 4:
+            layers.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+        channels = outputs
+    pooled = min(2, height), min(2, width)
+    trunk = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pooled), nn.Flatten())
+    flat = channels * pooled[0] * pooled[1]
+    return _named(trunk=trunk, head=nn.Sequential(nn.Linear(flat, feature_dim), nn.ReLU(), nn.Linear(feature_dim, feature_dim)))
+
+
+def fashion_convnet(
+    channels: int = 1,
+    feature_dim: int = 256,
+    hidden_dim: int | None = 256,
+    widths: tuple[int, int, int] = (64, 128, 128),
+    last_kernel: int = 3,
+) -> nn.Sequential:
     """Φ for 28×28 images: three 3×3 convolutions, each with BatchNorm, ReLU and 2×2 max-pooling, then 512 → 256 → d.
 
     The children `trunk` (up to the 512 flattened convolutional features) and `head` can be named as layers for density scores.
+
+    Args:
+        channels: of the images.
+        feature_dim: d.
+        hidden_dim: width of the head's hidden layer. None: no such layer, and a ReLU on the features, for a method that puts a
+            linear map of its own behind them.
+        widths: output channels of the convolutions.
+        last_kernel: kernel size of the last convolution, odd; its padding keeps the trunk's output at 2×2.
 
     >>> list(fashion_convnet()(torch.rand(2, 1, 28, 28)).shape)
     [2, 256]
     """
 
-    def block(inputs: int, outputs: int, padding: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, outputs, 3, padding=padding), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+    def block(inputs: int, outputs: int, kernel: int, padding: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, outputs, kernel, padding=padding), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
 
-    trunk = nn.Sequential(*block(channels, 64, 1), *block(64, 128, 1), *block(128, 128, 0), nn.Flatten())
-    head = nn.Sequential(nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, feature_dim))
-    return _named(trunk=trunk, head=head)
+    first, second, third = widths
+    blocks = [
+        *block(channels, first, 3, padding=1),
+        *block(first, second, 3, padding=1),
+        *block(second, third, last_kernel, padding=(last_kernel - 3) // 2),
+    ]
+    flat = 4 * third
+    head = (
+        nn.Sequential(nn.Linear(flat, feature_dim), nn.ReLU())
+        if hidden_dim is None
+        else nn.Sequential(nn.Linear(flat, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, feature_dim))
+    )
+    return _named(trunk=nn.Sequential(*blocks, nn.Flatten()), head=head)
 
 
 def cifar_resnet18(channels: int = 3, feature_dim: int = 512) -> nn.Sequential:

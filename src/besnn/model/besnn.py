@@ -112,6 +112,11 @@ class BESNN(OODClassifier):
         """The mean kernel over members, normalised over classes, in log space, `[batch, classes]`."""
         return kernel_log_probabilities(evidence)
 
+    @property
+    def frozen(self) -> bool:
+        """Whether class features were drawn once and for all."""
+        return self.class_mean is not None
+
     @torch.no_grad()
     def freeze_classes(self, samples: int = 4096, seed: int = 0) -> None:
         """Draws the class moments once, so that from here on distances are a deterministic function of the input.

@@ -56,4 +56,5 @@ def kernel_log_probabilities(distances: Tensor) -> Tensor:
     >>> kernel_log_probabilities(far).argmax(dim=-1).tolist()
     [1]
     """
-    return torch.log_softmax(torch.logsumexp(-distances, dim=0), dim=-1)
+    finite = distances.clamp(max=torch.finfo(distances.dtype).max)  # infinitely far from all classes: all alike, not NaN
+    return torch.log_softmax(torch.logsumexp(-finite, dim=0), dim=-1)

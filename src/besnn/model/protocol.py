@@ -25,6 +25,7 @@ class OODClassifier(nn.Module, ABC):
     evidence_kind: ClassVar[EvidenceKind]
     members: int
     num_classes: int
+    feature_extractor: nn.Module
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
@@ -42,8 +43,17 @@ class OODClassifier(nn.Module, ABC):
         """The evidence for a batch, `[members, batch, classes]`."""
         return self.evidence(self.features(x))
 
+    def extractors(self) -> list[nn.Module]:
+        """The networks that `features` runs: one, whatever its members, or one for each member."""
+        return [self.feature_extractor]
+
     def after_step(self, x: Tensor, labels: Tensor) -> None:
         """What the method does after each optimiser step, besides it; mostly nothing."""
+
+    @property
+    def frozen(self) -> bool:
+        """Whether `evidence` is a deterministic function of its input."""
+        return True
 
     def freeze_classes(self, samples: int = 4096, seed: int = 0) -> None:
         """Makes `evidence` a deterministic function of its input; mostly it is one already."""

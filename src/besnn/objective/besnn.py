@@ -3,20 +3,19 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from torch import Tensor
 
+from besnn.checks import check_inputs
 from besnn.errors import InputError
 from besnn.layers import tile
 from besnn.model import BESNN
 from besnn.model.distance import class_moments, squared_distances
+from besnn.objective.choices import check_choice
 from besnn.objective.entropy import Estimator, check_estimator
 from besnn.objective.gradient import gradient_penalty
-from besnn.objective.kernel import OverClasses, check_choice, kernel_cross_entropy, summed_kernel
+from besnn.objective.kernel import OverClasses, kernel_cross_entropy, summed_kernel
 from besnn.objective.regulariser import entropy_regulariser
-
-_NO_FACTORS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,13 @@ class BESNNObjective:
             raise InputError(f"samples={self.samples} are too few for k={self.k}: draw at least {self.k + 1} or lower k")
 
     def __call__(
-        self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] = _NO_FACTORS
+        self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
         """The weighted terms, each a scalar: the mean over members of `per_member`."""
         return {name: term.mean() for name, term in self.per_member(model, x, labels, factors).items()}
 
     def per_member(
-        self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] = _NO_FACTORS
+        self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
         """The weighted terms of each member.
 
@@ -81,7 +80,8 @@ class BESNNObjective:
         Returns:
             `[members]` each: `classification`, `entropy`, `gradient`.
         """
-        weights = self._weights(factors)
+        check_inputs(x)
+        weights = self._weights(factors or {})
         rows = tile(x, model.members)
         if "gradient" in weights:
             rows.requires_grad_()  # on the tiled copy, so that each member's gradient is its own
@@ -92,9 +92,7 @@ class BESNNObjective:
         if "classification" in weights:
             terms["classification"] = kernel_cross_entropy(distances, labels, self.over_classes, reduction="none").mean(1)
         if "entropy" in weights:
-            terms["entropy"] = entropy_regulariser(
-                features, labels, class_features, self.k, self.estimator, self.match_counts
-            )
+            terms["entropy"] = entropy_regulariser(features, labels, class_features, self.k, self.estimator, self.match_counts)
         if "gradient" in weights:
             kernel = summed_kernel(distances)
             terms["gradient"] = gradient_penalty(kernel, rows, self.squared_norm, reduction="none").mean(1)
@@ -104,6 +102,6 @@ class BESNNObjective:
         """Weight times factor of each term that is not switched off."""
         weights = {"classification": 1.0, "entropy": self.entropy_weight, "gradient": self.gradient_weight}
         for name in factors:
-            check_choice("a factor's name", name, tuple(weights))
+            check_choice("factor", name, tuple(weights))
         weighted = {name: weight * factors.get(name, 1.0) for name, weight in weights.items()}
         return {name: weight for name, weight in weighted.items() if weight}

@@ -1,7 +1,7 @@
 """k-nearest-neighbour estimates of differential entropy, differentiable and in static shapes.
 
-Both estimators are Ĥ = ψ(n) − ψ(k) + mean_i log V_i, in nats, where V_i is the volume about point i that holds k neighbours: `kl`
-(Kozachenko & Leonenko 1987) takes the ball's volume, `kpn` (Lombardi & Pant 2016) weighs it by a local Gaussian.
+Both estimators are Ĥ = ψ(n) − ψ(k) + mean_i log V_i, in nats, where V_i is the volume about point i that reaches its k-th
+neighbour: `kl` (Kozachenko & Leonenko 1987) takes a ball's, `kpn` (Lombardi & Pant 2016) a box's, weighed by a local Gaussian.
 """
 
 import math
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from besnn.checks import check_inputs
 from besnn.errors import InputError
-from besnn.objective.kernel import check_choice
+from besnn.objective.choices import check_choice
 from besnn.objective.kpn import log_gaussian_volume
 from besnn.objective.neighbours import SMALLEST_DISTANCE, nearest_neighbours, offset_to
 
@@ -38,7 +38,7 @@ def knn_entropy(points: Tensor, k: int = 3, estimator: Estimator = "kl", p: int 
     (True, True)
     """
     check_estimator(k, estimator, p)
-    if points.ndim < 2 or not points.shape[-1]:
+    if isinstance(points, Tensor) and (points.ndim < 2 or not points.shape[-1]):
         raise InputError(f"points have shape {list(points.shape)}: expected [..., n, d], so for n numbers use points[:, None]")
     check_inputs(points)
     n = points.shape[-2]
@@ -63,8 +63,8 @@ def grouped_entropy(
         p: as in `knn_entropy`, capped by the size of each group.
 
     Returns:
-        The entropies `[..., num_groups]`, 0 where a group has k points or fewer, and where they are valid, `[..., num_groups]` with
-        the leading dimensions of `groups`.
+        The entropies `[..., num_groups]`, 0 where a group has k points or fewer; and which of them are valid, with the leading
+        dimensions of `groups`.
 
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]])
     >>> entropy, valid = grouped_entropy(points, torch.tensor([0, 0, 0, 0, 1]), num_groups=2, k=1)
@@ -76,9 +76,7 @@ def grouped_entropy(
     counts = belongs.sum(-2)
     if points.shape[-2] <= k:
         return points.new_zeros((*points.shape[:-2], num_groups)), torch.zeros_like(counts, dtype=torch.bool)
-    log_volume = (
-        _log_ball_volume(points, groups, k) if estimator == "kl" else log_gaussian_volume(points, groups, k, p)
-    )
+    log_volume = _log_ball_volume(points, groups, k) if estimator == "kl" else log_gaussian_volume(points, groups, k, p)
     size = counts.clamp(min=1).to(points.dtype)
     mean_log_volume = torch.where(belongs, log_volume[..., None], 0.0).sum(-2) / size
     entropy = torch.digamma(size) - torch.digamma(torch.full_like(size, k)) + mean_log_volume
@@ -96,7 +94,7 @@ def check_estimator(k: int, estimator: Estimator, p: int = 100) -> None:
 
 
 def _log_ball_volume(points: Tensor, groups: Tensor, k: int) -> Tensor:
-    """log of the volume of the Euclidean ball that reaches each point's k-th neighbour, `[..., n]`."""
+    """Log of the volume of the Euclidean ball that reaches each point's k-th neighbour, `[..., n]`."""
     d = points.shape[-1]
     neighbours, _ = nearest_neighbours(points, groups, k, norm=2.0)
     squared_radius = offset_to(points, neighbours[..., k - 1]).square().sum(-1)

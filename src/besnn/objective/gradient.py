@@ -4,14 +4,15 @@ import torch
 from torch import Tensor
 
 from besnn.errors import InputError
-from besnn.objective.kernel import Reduction, check_choice
+from besnn.objective.choices import check_choice
+from besnn.objective.kernel import Reduction
 
 
 def gradient_penalty(summed_kernel: Tensor, x: Tensor, squared: bool = True, reduction: Reduction = "mean") -> Tensor:
     """(‖∇_x Σ_c exp(−d̄_c(x))‖² − 1)² of each row of `x`, differentiable again in the model's parameters.
 
-    A row's gradient is taken of the sum over all rows: they are the same unless rows influence each other, as through a BatchNorm in
-    training mode, whose part is then included.
+    A row's gradient is taken of the sum over all rows. That is the row's own gradient unless rows influence each other, as
+    through a BatchNorm in training mode; their part is then included.
 
     Args:
         summed_kernel: one value a row of `x`, in the rows' order: `[rows]`, or `[members, batch]` of member-major rows.
@@ -33,7 +34,7 @@ def gradient_penalty(summed_kernel: Tensor, x: Tensor, squared: bool = True, red
         )
     if not x.requires_grad:
         raise InputError("x does not require gradients: call x.requires_grad_() before the model")
-    gradient = _row_gradients(summed_kernel, x).flatten(1)
+    gradient = _row_gradients(summed_kernel, x).reshape(x.shape[0], -1)
     norm = gradient.square().sum(1) if squared else torch.linalg.vector_norm(gradient, dim=1)
     penalty = (norm - 1).square()
     return penalty.mean() if reduction == "mean" else penalty.view_as(summed_kernel)

@@ -1,9 +1,9 @@
 """The local Gaussian volume of Lombardi & Pant (2016), "Nonparametric k-nearest-neighbor entropy estimator".
 
-Kozachenko and Leonenko take the density as constant out to the k-th neighbour. In many dimensions that ball is large, and the density
-changes much within it. Here it is instead f, an unnormalised Gaussian fitted to the p nearest neighbours, over the max-norm box that
-reaches the k-th neighbour. The volume of that ball becomes (∫_box f) / f(x): the box's volume, as the density at x sees it. With a
-diagonal covariance the integral is a product of differences of error functions.
+Kozachenko and Leonenko take the density as constant out to the k-th neighbour. In many dimensions that ball is large, and the
+density changes much within it. Here the density is f, an unnormalised Gaussian fitted to the p nearest neighbours, over the
+max-norm box that reaches the k-th one. The ball's volume becomes (∫_box f) / f(x): what the box's volume would be, were the
+density all over it as at x. With a diagonal covariance the integral is a product of differences of error functions.
 """
 
 import math
@@ -19,7 +19,7 @@ FLATTEST = 1e-6
 
 
 def log_gaussian_volume(points: Tensor, groups: Tensor, k: int, p: int) -> Tensor:
-    """log of (∫ f over the box) / f(x) at each point, f fitted to the point's neighbours.
+    """Log of (∫ f over the box) / f(x) at each point, f fitted to the point's neighbours.
 
     Args:
         points: `[..., n, d]`, n > k.
@@ -28,7 +28,7 @@ def log_gaussian_volume(points: Tensor, groups: Tensor, k: int, p: int) -> Tenso
         p: how many neighbours the Gaussian is fitted to; all of the group where it has fewer.
 
     Returns:
-        `[..., n]`; arbitrary but finite for a point whose group has k points or fewer.
+        `[..., n]`; finite but meaningless for a point whose group has k points or fewer.
     """
     neighbours, available = nearest_neighbours(points, groups, min(p, points.shape[-2] - 1), norm=math.inf)
     half_width = offset_to(points, neighbours[..., k - 1]).abs().amax(-1, keepdim=True).clamp(min=SMALLEST_DISTANCE)
@@ -59,27 +59,39 @@ def _fit_gaussian(points: Tensor, neighbours: Tensor, available: Tensor) -> tupl
 
 
 def log_box_integral(z: Tensor, a: Tensor) -> Tensor:
-    """log ∫_{−a}^{a} exp(−z u − u²/2) du: in one dimension, the integral of a Gaussian over a box, over its value at the centre.
+    """Log of ∫_{−a}^{a} exp(−z u − u²/2) du: a Gaussian's integral over a box, relative to its value at the box's centre.
 
     Args:
-        z: the box's centre, in standard deviations from the Gaussian's mean; any shape.
+        z: the box's centre, in standard deviations from the Gaussian's mean; any shape. Boxes that lie wholly beyond 40 of
+            them are not accurate.
         a: the box's half-width in standard deviations, > 0; broadcasts with `z`.
 
     Returns:
         The broadcast shape of `z` and `a`.
 
-    >>> log_box_integral(torch.tensor(0.0), torch.tensor(50.0)).exp().square().div(2 * math.pi)
-    tensor(1.0000)
+    >>> whole_line = log_box_integral(torch.tensor(0.0), torch.tensor(50.0)).exp().item()
+    >>> math.isclose(whole_line, math.sqrt(2 * math.pi), rel_tol=1e-6)
+    True
     """
     z, a = torch.broadcast_tensors(z.abs(), a)  # the integral is even in z
-    narrow = a * (1 + z) < 0.1
-    # A narrow box: the series 2 Σ He_2m(z) a^(2m+1) / (2m+1)!, where a difference of the normal distribution function would cancel.
+    narrow = a * (1 + z) < 0.05
+    # A narrow box: the series 2 Σ_m He_2m(z) a^(2m+1) / (2m+1)!, because the difference below would cancel.
     # torch.where drops the other branch but not its gradient, so each branch sees only arguments it is finite for.
-    z_narrow, a_narrow = torch.where(narrow, z, 0.0), torch.where(narrow, a, 0.1)
+    z_narrow, a_narrow = torch.where(narrow, z, 0.0), torch.where(narrow, a, 0.05)
     z2, a2 = z_narrow.square(), a_narrow.square()
     series = (2 * a_narrow).log() + torch.log1p((z2 - 1) * a2 / 6 + (z2 * (z2 - 6) + 3) * a2.square() / 120)
-    # A wide box: √(2π) exp(z²/2) (Φ(a − z) − Φ(−a − z)). As z ≥ 0, both lie in the lower tail or the first is not small.
+    # A wide box: √(2π) exp(z²/2) (Φ(a − z) − Φ(−a − z)). As z ≥ 0, they are not both near 1, where digits would be lost.
     a_wide = torch.where(narrow, 1.0, a)
-    upper, lower = torch.special.log_ndtr(a_wide - z), torch.special.log_ndtr(-a_wide - z)
+    upper, lower = _log_ndtr(a_wide - z), _log_ndtr(-a_wide - z)
     difference = 0.5 * math.log(2 * math.pi) + z.square() / 2 + upper + log1mexp(upper - lower)
     return torch.where(narrow, series, difference)
+
+
+def _log_ndtr(x: Tensor) -> Tensor:
+    """The log of the normal distribution function, from −40 on.
+
+    Farther down torch's gradient of it is noise, then NaN: a difference of numbers of size x². No estimate gets there: k of
+    the p fitted neighbours lie in the box, so its nearer edge is within √((p − 1) / k) standard deviations of the mean.
+    """
+    log_probability: Tensor = torch.special.log_ndtr(x.clamp(min=-40))
+    return log_probability

@@ -22,23 +22,22 @@ def nearest_neighbours(points: Tensor, groups: Tensor, count: int, norm: float) 
         norm: the order of the norm; 2 or infinity.
 
     Returns:
-        Indices `[..., n, count]`, and how many of them are of the point's own group, `[..., n]`, at most `count`. The others,
-        at the end, are arbitrary.
+        Indices `[..., n, count]`, and how many neighbours they name, `[..., n]`. Where the group has fewer than `count`, the
+        last indices are the point's own.
 
     >>> points, groups = torch.tensor([[0.0], [1.0], [5.0], [6.5]]), torch.tensor([0, 1, 0, 0])
-    >>> nearest_neighbours(points, groups, count=1, norm=2)
-    (tensor([[2],
-            [0],
-            [3],
-            [2]]), tensor([1, 0, 1, 1]))
+    >>> index, available = nearest_neighbours(points, groups, count=2, norm=2)
+    >>> index.tolist(), available.tolist()
+    ([[2, 3], [1, 1], [3, 0], [2, 0]], [2, 0, 2, 2])
     """
     with torch.no_grad():
         distances = torch.cdist(points, points, p=norm, compute_mode="donot_use_mm_for_euclid_dist")
-        itself = torch.eye(points.shape[-2], dtype=torch.bool, device=points.device)
-        allowed = (groups[..., :, None] == groups[..., None, :]) & ~itself
-        distances = distances.masked_fill(~allowed, math.inf)
-        available = allowed.sum(-1).clamp(max=count).expand(distances.shape[:-1])
-        return distances.topk(count, dim=-1, largest=False).indices, available
+        itself = torch.arange(points.shape[-2], device=points.device)[:, None]
+        allowed = (groups[..., :, None] == groups[..., None, :]) & (itself != itself.T)
+        index = distances.masked_fill(~allowed, math.inf).topk(count, dim=-1, largest=False).indices
+        available = allowed.sum(-1).clamp(max=count).expand(index.shape[:-1])
+        named = torch.arange(count, device=points.device) < available[..., None]
+        return torch.where(named, index, itself), available
 
 
 def offset_to(points: Tensor, index: Tensor) -> Tensor:

@@ -58,10 +58,9 @@ def _match_counts(labels: Tensor, classes: int, samples: int) -> tuple[Tensor, T
         Groups of the data `[batch]` and of the class features `[classes, samples]`.
     """
     belongs = labels[:, None] == torch.arange(classes, device=labels.device)
-    seen = belongs.cumsum(0)
-    rank = torch.where(belongs, seen - 1, 0).sum(1)
+    rank = torch.where(belongs, belongs.cumsum(0) - 1, 0).sum(1)
     sample = torch.arange(samples, device=labels.device)
-    return torch.where(rank < samples, labels, -1), torch.where(sample < seen[-1:].T, 0, -1)
+    return torch.where(rank < samples, labels, -1), torch.where(sample < belongs.sum(0)[:, None], 0, -1)
 
 
 def _check_shapes(features: Tensor, class_features: Tensor, k: int) -> None:

@@ -1,6 +1,7 @@
 """Pictures of the class predictions: the reliability diagram and the confusion matrix."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,16 +9,23 @@ from matplotlib.figure import Figure
 
 from besnn.errors import InputError
 from besnn.evaluation.classification import CalibrationBins
-from besnn.evaluation.plots.style import GUIDE_COLOUR, KNOWN_COLOUR, UNKNOWN_COLOURS, house_style, new_figure, set_percent_axes
+from besnn.evaluation.plots.style import (
+    GUIDE_COLOUR,
+    KNOWN_COLOUR,
+    UNKNOWN_COLOURS,
+    house_style,
+    new_figure,
+    set_percent_axes,
+    shortened,
+)
 
 _MAX_NAMED_CLASSES = 40
 _MAX_NUMBERED_CLASSES = 20
-_MAX_NAME_LENGTH = 16
 
 
 @house_style()
 def reliability_diagram(bins: CalibrationBins) -> Figure:
-    """Accuracy against confidence, with the share of inputs in each bin beneath; bars on the diagonal are honest.
+    """Accuracy against confidence, with the share of inputs in each bin beneath.
 
     >>> from besnn.evaluation import calibration_bins
     >>> len(reliability_diagram(calibration_bins([0, 1], [[0.9, 0.1], [0.2, 0.8]])).axes)
@@ -25,17 +33,14 @@ def reliability_diagram(bins: CalibrationBins) -> Figure:
     """
     figure = new_figure(4.2, 4.6)
     upper, lower = figure.subplots(2, 1, height_ratios=[3.4, 1])
-    left, widths = bins.edges[:-1], np.diff(bins.edges)
-    drawn = {"align": "edge", "width": widths, "edgecolor": "white", "linewidth": 0.6}
-    upper.bar(left, np.nan_to_num(bins.accuracy), color=KNOWN_COLOUR, label="accuracy", **drawn)
-    gap_bottom = np.fmin(bins.accuracy, bins.confidence)
-    gap_height = np.abs(bins.accuracy - bins.confidence)
-    gap_style = drawn | {"facecolor": "none", "edgecolor": UNKNOWN_COLOURS[0], "hatch": "////"}
-    upper.bar(left, np.nan_to_num(gap_height), bottom=np.nan_to_num(gap_bottom), label="gap to confidence", **gap_style)
-    upper.plot([0, 1], [0, 1], color=GUIDE_COLOUR, linewidth=1, linestyle="dashed", label="perfectly calibrated")
+    left, right = bins.edges[:-1], bins.edges[1:]
+    bars: dict[str, Any] = {"align": "edge", "width": right - left, "edgecolor": "white", "linewidth": 0.6}
+    upper.bar(left, np.nan_to_num(bins.accuracy), color=KNOWN_COLOUR, alpha=0.5, label="accuracy", **bars)
+    upper.hlines(bins.confidence, left, right, color=UNKNOWN_COLOURS[0], linewidth=2.2, label="mean confidence")
+    upper.plot([0, 1], [0, 1], color=GUIDE_COLOUR, linewidth=0.8, linestyle="dotted", label="equal")
     set_percent_axes(upper, "", "accuracy")
-    upper.legend(loc="upper left")
-    lower.bar(left, bins.counts / bins.counts.sum(), color=GUIDE_COLOUR, **drawn)
+    upper.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
+    lower.bar(left, bins.counts / bins.counts.sum(), color=GUIDE_COLOUR, **bars)
     set_percent_axes(lower, "confidence", "inputs")
     lower.set_yticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])
     return figure
@@ -60,7 +65,7 @@ def confusion_heat_map(counts: npt.ArrayLike, class_names: Sequence[str]) -> Fig
     axes.set(xlabel="predicted class", ylabel="true class")
     axes.spines[:].set_visible(False)
     if classes <= _MAX_NAMED_CLASSES:
-        names = [_shortened(name) for name in class_names]
+        names = [shortened(name, 16) for name in class_names]
         long = max(map(len, names)) > 3
         axes.set_xticks(range(classes), names, rotation=45 if long else 0, ha="right" if long else "center")
         axes.set_yticks(range(classes), names)
@@ -70,9 +75,5 @@ def confusion_heat_map(counts: npt.ArrayLike, class_names: Sequence[str]) -> Fig
             axes.text(column, row, f"{matrix[row, column]}", ha="center", va="center", color=colour, fontsize=7.5)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, format=lambda share, _: f"{100 * share:.0f} %")
     bar.set_label("share of the true class")
-    bar.outline.set_visible(False)  # type: ignore[operator]  # its stub says Spine or Patch is a float
+    bar.outline.set_visible(False)
     return figure
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 from besnn.errors import InputError
 from besnn.evaluation.arrays import as_numpy
-from besnn.evaluation.plots.style import house_style, new_figure
+from besnn.evaluation.plots.style import house_style, new_figure, shortened
 
 _MAX_COLUMNS = 6
+_MAX_CAPTION_WIDTH = 20  # characters that fit beneath an image
 
 
 @house_style()
@@ -37,9 +38,11 @@ def image_grid(images: npt.ArrayLike, captions: Sequence[str]) -> Figure:
     for index, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
         axes = figure.add_subplot(rows, _MAX_COLUMNS, index // columns * _MAX_COLUMNS + index % columns + 1)
         axes.imshow(_displayable(picture), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        axes.spines[:].set_visible(False)
         axes.set_xticks([])
         axes.set_yticks([])
-        axes.set_xlabel(caption, fontsize=7.5)
+        lines = [shortened(line, _MAX_CAPTION_WIDTH) for line in caption.splitlines()]
+        axes.set_xlabel("\n".join(lines), fontsize=7)
     return figure
 
 
@@ -52,4 +55,5 @@ def _displayable(picture: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         return channels_last.astype(np.uint8)
     low, high = np.min(channels_last), np.max(channels_last)
     scale = 255 / (high - low) if high > low else 0.0
-    return ((channels_last - low) * scale).astype(np.uint8)
+    stretched: npt.NDArray[np.uint8] = ((channels_last - low) * scale).astype(np.uint8)
+    return stretched

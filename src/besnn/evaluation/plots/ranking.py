@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
+from besnn.errors import InputError
 from besnn.evaluation.arrays import FloatArray, as_scores
 from besnn.evaluation.metrics import precision_recall_points, roc_points
 from besnn.evaluation.plots.style import (
@@ -17,9 +19,11 @@ from besnn.evaluation.plots.style import (
     house_style,
     new_figure,
     set_percent_axes,
+    shortened,
 )
 
 _MAX_COLUMNS = 3
+_MAX_NAME_LENGTH = 28
 
 
 @house_style()
@@ -32,8 +36,8 @@ def roc_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, npt.ArrayLike]
     figure = new_figure(4.2, 3.8)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color=GUIDE_COLOUR, linewidth=0.8, linestyle="dotted")
-    for index, (name, scores) in enumerate(out_scores.items()):
-        axes.plot(*roc_points(in_scores, scores), label=name, **_line(index))
+    for index, (name, scores) in enumerate(_checked(out_scores).items()):
+        axes.plot(*roc_points(in_scores, scores), label=shortened(name, _MAX_NAME_LENGTH), **_line(index))
     set_percent_axes(axes, "known inputs flagged", "unknown inputs caught")
     axes.legend(loc="lower right")
     return figure
@@ -48,8 +52,8 @@ def precision_recall_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, n
     """
     figure = new_figure(4.2, 3.8)
     axes = figure.add_subplot()
-    for index, (name, scores) in enumerate(out_scores.items()):
-        axes.plot(*precision_recall_points(in_scores, scores), label=name, **_line(index))
+    for index, (name, scores) in enumerate(_checked(out_scores).items()):
+        axes.plot(*precision_recall_points(in_scores, scores), label=shortened(name, _MAX_NAME_LENGTH), **_line(index))
     set_percent_axes(axes, "unknown inputs caught", "flagged inputs that are unknown")
     axes.legend(loc="lower left")
     return figure
@@ -71,7 +75,7 @@ def score_histograms(
     2
     """
     known = as_scores(in_scores, "in_scores")
-    unknown = {name: as_scores(scores, f"scores of {name!r}") for name, scores in out_scores.items()}
+    unknown = _checked(out_scores)
     edges = _common_edges([known, *unknown.values()], bins)
     columns = min(len(unknown), _MAX_COLUMNS)
     rows = math.ceil(len(unknown) / columns)
@@ -80,9 +84,9 @@ def score_histograms(
     for index, (name, scores) in enumerate(unknown.items()):
         axes, colour = panels[index], UNKNOWN_COLOURS[index % len(UNKNOWN_COLOURS)]
         axes.stairs(_shares(known, edges), edges, fill=True, color=KNOWN_COLOUR, alpha=0.45, label="known")
-        axes.stairs(_shares(scores, edges), edges, color=colour, linewidth=1.6, label=name)
+        axes.stairs(_shares(scores, edges), edges, color=colour, linewidth=1.6, label="unknown")
         axes.axvline(threshold, color="black", linewidth=1.2, linestyle="dashed", label=f"τ = {threshold:.3g}")
-        axes.set_title(name)
+        axes.set_title(shortened(name, _MAX_NAME_LENGTH))
         axes.set_xlabel(score_name)
         axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
         axes.legend()
@@ -93,7 +97,13 @@ def score_histograms(
     return figure
 
 
-def _line(index: int) -> dict[str, object]:
+def _checked(out_scores: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+    if not out_scores:
+        raise InputError("no OOD set to draw: give a mapping of its name to its scores")
+    return {name: as_scores(scores, f"scores of {name!r}") for name, scores in out_scores.items()}
+
+
+def _line(index: int) -> dict[str, Any]:
     return {
         "color": UNKNOWN_COLOURS[index % len(UNKNOWN_COLOURS)],
         "linestyle": LINE_STYLES[index % len(LINE_STYLES)],

@@ -11,11 +11,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from besnn.errors import InputError
 
 # Okabe & Ito's palette, which colour-blind people can tell apart; known inputs are always blue.
 KNOWN_COLOUR = "#0072B2"
@@ -23,7 +26,8 @@ UNKNOWN_COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINE_STYLES = ("solid", "dashed", "dashdot", "dotted", (0, (5, 1, 1, 1, 1, 1)))  # told apart without colour too
 GUIDE_COLOUR = "#767676"
 
-_SETTINGS = {
+_FORMATS = (".png", ".svg", ".pdf")
+_SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 10,
@@ -61,22 +65,34 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float, layout: Literal["constrained", "compressed"] = "constrained") -> Figure:
     """An empty figure of so many inches, bound to the Agg canvas, which needs no display.
+
+    Layout ``"compressed"`` is for axes of a fixed aspect.
 
     >>> new_figure(4, 3).get_size_inches().tolist()
     [4.0, 3.0]
     """
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     return figure
+
+
+def shortened(text: str, length: int) -> str:
+    """A text cut to fit, with a sign that it was; its end, which tells file names apart, is kept.
+
+    >>> shortened("images/2024/coat-0001.png", 14), shortened("coat", 14)
+    ('images…001.png', 'coat')
+    """
+    head, tail = (length - 1) // 2, length - 1 - (length - 1) // 2
+    return text if len(text) <= length else f"{text[:head]}…{text[-tail:]}"
 
 
 def set_percent_axes(axes: Axes, xlabel: str, ylabel: str) -> None:
     """Axes from 0 to 1 both ways, marked in percent, with a grid."""
     ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]
     labels = [f"{100 * tick:.0f} %" for tick in ticks]
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=xlabel, ylabel=ylabel)
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel=xlabel, ylabel=ylabel)  # a curve on the border shows
     axes.set_xticks(ticks, labels)
     axes.set_yticks(ticks, labels)
     axes.grid(True)
@@ -86,6 +102,8 @@ def set_percent_axes(axes: Axes, xlabel: str, ylabel: str) -> None:
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure as PNG, SVG or PDF, by the file's extension; returns the path."""
     target = Path(path)
+    if target.suffix not in _FORMATS:
+        raise InputError(f"figure file {target.name!r}: end its name in one of {', '.join(_FORMATS)}")
     figure.savefig(target)
     return target
 

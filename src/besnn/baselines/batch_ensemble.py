@@ -1,0 +1,69 @@
+"""BatchEnsemble (Wen et al. 2020): a softmax classifier of batch-ensemble layers; a BE-SNN without class features."""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from besnn.baselines.network import check_sizes, checked_features
+from besnn.baselines.softmax import log_mean_softmax
+from besnn.checks import check_inputs
+from besnn.errors import InputError
+from besnn.layers import BatchEnsembleLinear, batch_ensemble, members_of, split_members, tile
+from besnn.layers.initialise import Initialiser
+from besnn.model import EvidenceKind, OODClassifier
+
+
+class BatchEnsembleClassifier(OODClassifier):
+    """A softmax classifier whose members share all weights up to rank-1 factors; trained with `SoftmaxObjective`.
+
+    Args:
+        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`; of batch-ensemble layers, or plain and then converted.
+        num_classes: C.
+        feature_dim: d.
+        members: N.
+        norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
+        init: how fast weights start; see `besnn.layers.initialise`.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = BatchEnsembleClassifier(two_moons_mlp(), num_classes=2, feature_dim=32, members=4)
+    >>> list(model(torch.rand(5, 2)).shape)
+    [4, 5, 2]
+    """
+
+    method: ClassVar[str] = "batch-ensemble"
+    default_score: ClassVar[str] = "predictive-entropy"
+    evidence_kind: ClassVar[EvidenceKind] = "logits"
+
+    def __init__(
+        self,
+        feature_extractor: nn.Module,
+        num_classes: int,
+        feature_dim: int,
+        members: int = 4,
+        norm: str = "shared",
+        init: Initialiser | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_classes, feature_dim=feature_dim)
+        present = members_of(feature_extractor)
+        if present is None:
+            feature_extractor = batch_ensemble(feature_extractor, members, norm=norm, init=init)
+        elif present != members:
+            raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
+        self.feature_extractor = feature_extractor
+        self.head = BatchEnsembleLinear(feature_dim, num_classes, members=members, init=init)
+        self.num_classes, self.feature_dim, self.members = num_classes, feature_dim, members
+
+    def features(self, x: Tensor) -> Tensor:
+        """Φ_n(x) of every member, `[members, batch, d]`, from an untiled batch `[batch, ...]`."""
+        check_inputs(x)
+        rows = checked_features(self.feature_extractor(tile(x, self.members)), self.feature_dim)
+        return split_members(rows, self.members)
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Logits, `[members, batch, classes]`."""
+        return split_members(self.head(features.flatten(0, 1)), self.members)
+
+    def log_probabilities(self, evidence: Tensor) -> Tensor:
+        """The members' mean softmax, in log space, `[batch, classes]`."""
+        return log_mean_softmax(evidence)

@@ -1,0 +1,82 @@
+"""The deep ensemble (Lakshminarayanan et al. 2017): softmax networks from independent starts, trained side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from besnn.baselines.network import check_plain, check_sizes, checked_features
+from besnn.baselines.softmax import SoftmaxObjective, cross_entropy, log_mean_softmax
+from besnn.checks import check_inputs
+from besnn.errors import InputError
+from besnn.model import EvidenceKind, OODClassifier
+
+
+class DeepEnsemble(OODClassifier):
+    """Softmax networks that share nothing but the batches they see, and whose probabilities are averaged.
+
+    Args:
+        feature_extractors: Φ_1 … Φ_N, each mapping a batch to `[batch, feature_dim]`, each with weights of its own.
+        num_classes: C.
+        feature_dim: d.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = DeepEnsemble([two_moons_mlp() for _ in range(4)], num_classes=2, feature_dim=32)
+    >>> list(model(torch.rand(5, 2)).shape)
+    [4, 5, 2]
+    """
+
+    method: ClassVar[str] = "deep-ensemble"
+    default_score: ClassVar[str] = "predictive-entropy"
+    evidence_kind: ClassVar[EvidenceKind] = "logits"
+
+    def __init__(self, feature_extractors: Sequence[nn.Module], num_classes: int, feature_dim: int) -> None:
+        super().__init__()
+        check_sizes(num_classes, feature_dim=feature_dim)
+        if not feature_extractors:
+            raise InputError("a deep ensemble of 0 feature extractors: pass one for each member")
+        for extractor in feature_extractors:
+            check_plain(extractor)
+        _check_independent(feature_extractors)
+        self.feature_extractors = nn.ModuleList(feature_extractors)
+        self.heads = nn.ModuleList(nn.Linear(feature_dim, num_classes) for _ in feature_extractors)
+        self.num_classes, self.feature_dim, self.members = num_classes, feature_dim, len(feature_extractors)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Φ_n(x) of every member, `[members, batch, d]`, from a batch `[batch, ...]`."""
+        check_inputs(x)
+        return torch.stack([checked_features(extractor(x), self.feature_dim) for extractor in self.feature_extractors])
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Logits, `[members, batch, classes]`."""
+        return torch.stack([head(member) for head, member in zip(self.heads, features, strict=True)])
+
+    def log_probabilities(self, evidence: Tensor) -> Tensor:
+        """The members' mean softmax, in log space, `[batch, classes]`."""
+        return log_mean_softmax(evidence)
+
+
+def _check_independent(feature_extractors: Sequence[nn.Module]) -> None:
+    owned = [parameter for extractor in feature_extractors for parameter in extractor.parameters()]
+    if len(owned) > len(set(owned)):
+        raise InputError("feature extractors share weights: build each afresh, as in [build() for _ in range(4)]")
+
+
+@dataclass(frozen=True)
+class DeepEnsembleObjective(SoftmaxObjective):
+    """Cross-entropy, averaged over the batch and *summed* over members: each gets the gradient it would get alone.
+
+    So training side by side equals training in turn on the same batches, unless the optimiser mixes members, as clipping the
+    norm of the whole gradient does.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = DeepEnsemble([two_moons_mlp() for _ in range(4)], num_classes=2, feature_dim=32)
+    >>> list(DeepEnsembleObjective()(model, torch.randn(8, 2), torch.arange(8) % 2))
+    ['classification']
+    """
+
+    def classification(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of logits `[members, batch, classes]`, a scalar."""
+        return cross_entropy(logits, labels, self.label_smoothing).sum()

@@ -1,0 +1,151 @@
+"""Deterministic uncertainty quantification (van Amersfoort et al. 2020): one network, an RBF kernel to class centroids."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from besnn.baselines.network import SingleNetwork, check_sizes
+from besnn.baselines.terms import active_terms, check_weights
+from besnn.checks import check_labels
+from besnn.errors import InputError
+from besnn.model import EvidenceKind, OODClassifier, kernel_log_probabilities
+from besnn.objective import gradient_penalty, kernel_cross_entropy, summed_kernel
+from besnn.objective.choices import check_choice
+from besnn.objective.kernel import OverClasses
+
+INITIAL_COUNT = 12.0
+"""N_c before the first step, as published: about a class's share of a batch of 128 in ten classes, where N_c settles."""
+
+
+class DUQ(SingleNetwork):
+    """A classifier by the kernel K_c = exp(−mean_e (W_c φ − e_c)² / 2σ²) between an input and each class's centroid.
+
+    The centroid e_c = m_c / N_c is no parameter. After each step, `after_step` moves its two running averages:
+    N_c ← γ N_c + (1 − γ) n_c and m_c ← γ m_c + (1 − γ) Σ W_c φ, over the n_c inputs of class c in the batch.
+
+    Args:
+        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
+        num_classes: C.
+        feature_dim: d.
+        embedding_dim: the length of the centroids.
+        length_scale: σ.
+        momentum: γ.
+        projection_std: the standard deviation that W starts with; published: 0.05 for images, 1 for Two Moons.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = DUQ(two_moons_mlp(), num_classes=2, feature_dim=32, embedding_dim=10, length_scale=0.3, momentum=0.99)
+    >>> list(model(torch.rand(5, 2)).shape)
+    [1, 5, 2]
+    """
+
+    method: ClassVar[str] = "duq"
+    default_score: ClassVar[str] = "kernel-confidence"
+    evidence_kind: ClassVar[EvidenceKind] = "distances"
+    class_counts: Tensor
+    class_sums: Tensor
+
+    def __init__(
+        self,
+        feature_extractor: nn.Module,
+        num_classes: int,
+        feature_dim: int,
+        embedding_dim: int = 256,
+        length_scale: float = 0.1,
+        momentum: float = 0.999,
+        projection_std: float = 0.05,
+    ) -> None:
+        super().__init__(feature_extractor, num_classes, feature_dim)
+        check_sizes(num_classes, embedding_dim=embedding_dim)
+        if not 0 < length_scale < float("inf"):
+            raise InputError(f"length_scale={length_scale}: pass a finite number above 0")
+        if not 0 <= momentum < 1:
+            raise InputError(f"momentum={momentum}: pass a number from 0 to below 1")
+        check_weights(projection_std=projection_std)
+        self.length_scale, self.momentum = length_scale, momentum
+        self.projection = nn.Parameter(projection_std * torch.randn(num_classes, embedding_dim, feature_dim))
+        self.register_buffer("class_counts", torch.full((num_classes,), INITIAL_COUNT))
+        self.register_buffer("class_sums", INITIAL_COUNT * torch.randn(num_classes, embedding_dim))
+
+    @property
+    def centroids(self) -> Tensor:
+        """e_c = m_c / N_c, `[classes, embedding_dim]`."""
+        return self.class_sums / self.class_counts.unsqueeze(1)
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Distances −log K_c, `[1, batch, classes]`."""
+        embeddings = torch.einsum("mbd,ced->mbce", features, self.projection)
+        return (embeddings - self.centroids).square().mean(dim=-1) / (2 * self.length_scale**2)
+
+    def log_probabilities(self, evidence: Tensor) -> Tensor:
+        """The kernels, normalised over classes, in log space, `[batch, classes]`."""
+        return kernel_log_probabilities(evidence)
+
+    @torch.no_grad()
+    def after_step(self, x: Tensor, labels: Tensor) -> None:
+        """Moves the centroids towards the batch, seen in evaluation mode: BatchNorm neither uses nor learns its statistics."""
+        check_labels(labels, num_classes=self.num_classes, batch=x.shape[0])
+        with _evaluating(self):
+            features = self.features(x).squeeze(0).to(self.class_sums.dtype)
+        one_hot = F.one_hot(labels, self.num_classes).to(self.class_sums.dtype)
+        # Σ_b W_c φ_b = W_c Σ_b φ_b: the sum over the batch comes first, so each class is projected once.
+        sums = torch.einsum("ced,cd->ce", self.projection, one_hot.T @ features)
+        self.class_counts.lerp_(one_hot.sum(dim=0), 1 - self.momentum)
+        self.class_sums.lerp_(sums, 1 - self.momentum)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; afterwards every module is in its own mode again, frozen BatchNorms included."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@dataclass(frozen=True)
+class DUQObjective:
+    """Binary cross-entropy of the kernels and the two-sided gradient penalty, as in DUQ's published code.
+
+    Attributes:
+        gradient_weight: λ.
+        over_classes: whether the classification loss averages over classes, as published, or sums.
+        squared_norm: penalise the gradient's squared norm rather than, as published, its norm.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = DUQ(two_moons_mlp(), num_classes=2, feature_dim=32, embedding_dim=10)
+    >>> terms = DUQObjective()(model, torch.randn(8, 2), torch.arange(8) % 2)
+    >>> sum(terms.values()).backward()
+    >>> list(terms)
+    ['classification', 'gradient']
+    """
+
+    gradient_weight: float = 0.05
+    over_classes: OverClasses = "mean"
+    squared_norm: bool = False
+
+    def __post_init__(self) -> None:
+        check_weights(gradient_weight=self.gradient_weight)
+        check_choice("over_classes", self.over_classes, ("sum", "mean"))
+
+    def __call__(
+        self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
+    ) -> dict[str, Tensor]:
+        """The weighted terms `classification` and `gradient`, each a scalar."""
+        weights = active_terms({"classification": 1.0, "gradient": self.gradient_weight}, factors)
+        if "gradient" in weights:
+            x = x.detach().requires_grad_()
+        distances = model(x)
+        terms = {}
+        if "classification" in weights:
+            terms["classification"] = kernel_cross_entropy(distances, labels, self.over_classes)
+        if "gradient" in weights:
+            terms["gradient"] = gradient_penalty(summed_kernel(distances), x, self.squared_norm)
+        return {name: weights[name] * term for name, term in terms.items()}

@@ -1,0 +1,131 @@
+"""The Gaussian classifier, trained with the large-margin Gaussian mixture loss (L-GM, Wan et al. 2018)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from besnn.baselines.network import SingleNetwork
+from besnn.baselines.softmax import log_mean_softmax
+from besnn.baselines.terms import active_terms, check_weights
+from besnn.checks import check_labels
+from besnn.model import EvidenceKind
+from besnn.objective.choices import check_choice
+
+Covariance = Literal["identity", "diagonal"]
+
+
+class GaussianClassifier(SingleNetwork):
+    """A classifier by the likelihood of the features under one Gaussian a class, N(μ_c, Λ_c), with equal priors.
+
+    Args:
+        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
+        num_classes: C.
+        feature_dim: d.
+        covariance: Λ_c is the `"identity"`, or `"diagonal"` and learned.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = GaussianClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
+    >>> list(model(torch.rand(5, 2)).shape)
+    [1, 5, 2]
+    """
+
+    method: ClassVar[str] = "gaussian"
+    default_score: ClassVar[str] = "negative-log-likelihood"
+    evidence_kind: ClassVar[EvidenceKind] = "log-likelihoods"
+    log_variance: Tensor
+
+    def __init__(
+        self, feature_extractor: nn.Module, num_classes: int, feature_dim: int, covariance: Covariance = "diagonal"
+    ) -> None:
+        super().__init__(feature_extractor, num_classes, feature_dim)
+        check_choice("covariance", covariance, ("identity", "diagonal"))
+        self.mean = nn.Parameter(torch.randn(num_classes, feature_dim))
+        log_variance = torch.zeros(num_classes, feature_dim)
+        if covariance == "diagonal":
+            self.log_variance = nn.Parameter(log_variance)
+        else:
+            self.register_buffer("log_variance", log_variance)
+
+    def distances(self, features: Tensor) -> Tensor:
+        """Squared Mahalanobis distances (φ − μ_c)ᵀ Λ_c⁻¹ (φ − μ_c), `[1, batch, classes]`."""
+        differences = features.unsqueeze(2) - self.mean
+        return (differences.square() * torch.exp(-self.log_variance)).sum(dim=-1)
+
+    def log_determinants(self) -> Tensor:
+        """The log determinants of the covariances, log |Λ_c|, `[classes]`."""
+        return self.log_variance.sum(dim=-1)
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Log-likelihoods log N(φ; μ_c, Λ_c), `[1, batch, classes]`."""
+        constant = self.feature_dim * math.log(2 * math.pi)
+        return -(self.distances(features) + self.log_determinants() + constant) / 2
+
+    def log_probabilities(self, evidence: Tensor) -> Tensor:
+        """The posterior under equal priors, in log space, `[batch, classes]`."""
+        return log_mean_softmax(evidence)
+
+
+def large_margin_logits(distances: Tensor, log_determinants: Tensor, labels: Tensor, margin: float) -> Tensor:
+    """Log-likelihoods, less a constant, with the true class's distance lengthened: −½ d_k (1 + α 1[k = y]) − ½ log |Λ_k|.
+
+    To be classified rightly nevertheless, an input must be nearer to its own class than to any other by the factor 1 + α.
+
+    Args:
+        distances: squared Mahalanobis distances d, `[members, batch, classes]`.
+        log_determinants: log |Λ|, `[classes]`.
+        labels: y, integers `[batch]`.
+        margin: α.
+
+    Returns:
+        `[members, batch, classes]`.
+
+    >>> large_margin_logits(torch.tensor([[[2.0, 4.0]]]), torch.zeros(2), torch.tensor([0]), margin=0.5)
+    tensor([[[-1.5000, -2.0000]]])
+    """
+    true_class = F.one_hot(labels, distances.shape[-1]).to(distances.dtype)
+    return -(distances * (1 + margin * true_class) + log_determinants) / 2
+
+
+@dataclass(frozen=True)
+class GaussianObjective:
+    """The L-GM loss: cross-entropy with a margin α, and λ times the negative log-likelihood of the true class.
+
+    Attributes:
+        margin: α, at work in training alone.
+        likelihood_weight: λ.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = GaussianClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
+    >>> list(GaussianObjective()(model, torch.randn(8, 2), torch.arange(8) % 2))
+    ['classification', 'likelihood']
+    """
+
+    margin: float = 0.1
+    likelihood_weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_weights(margin=self.margin, likelihood_weight=self.likelihood_weight)
+
+    def __call__(
+        self, model: GaussianClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
+    ) -> dict[str, Tensor]:
+        """The weighted terms `classification` and `likelihood`, each a scalar.
+
+        As in the paper, the likelihood ½ d_y + ½ log |Λ_y| goes without its constant ½ d log 2π.
+        """
+        weights = active_terms({"classification": 1.0, "likelihood": self.likelihood_weight}, factors)
+        check_labels(labels, num_classes=model.num_classes, batch=x.shape[0])
+        distances, log_determinants = model.distances(model.features(x)), model.log_determinants()
+        terms = {}
+        if "classification" in weights:
+            logits = large_margin_logits(distances, log_determinants, labels, self.margin)
+            terms["classification"] = F.cross_entropy(logits.squeeze(0), labels)
+        if "likelihood" in weights:
+            true_distances = distances.squeeze(0).gather(1, labels[:, None]).squeeze(1)
+            terms["likelihood"] = (true_distances + log_determinants[labels]).mean() / 2
+        return {name: weights[name] * term for name, term in terms.items()}

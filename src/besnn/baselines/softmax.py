@@ -1,0 +1,116 @@
+"""The softmax network: features, a linear layer, cross-entropy."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from besnn.baselines.network import SingleNetwork
+from besnn.baselines.terms import active_terms
+from besnn.checks import check_labels
+from besnn.errors import InputError
+from besnn.layers import tile
+from besnn.model import EvidenceKind, OODClassifier
+
+
+class SoftmaxClassifier(SingleNetwork):
+    """A network with a linear layer on top, whose outputs are logits.
+
+    Args:
+        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
+        num_classes: C.
+        feature_dim: d.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = SoftmaxClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
+    >>> list(model(torch.rand(5, 2)).shape)
+    [1, 5, 2]
+    """
+
+    method: ClassVar[str] = "softmax"
+    default_score: ClassVar[str] = "predictive-entropy"
+    evidence_kind: ClassVar[EvidenceKind] = "logits"
+
+    def __init__(self, feature_extractor: nn.Module, num_classes: int, feature_dim: int) -> None:
+        super().__init__(feature_extractor, num_classes, feature_dim)
+        self.head = nn.Linear(feature_dim, num_classes)
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Logits, `[1, batch, classes]`."""
+        logits: Tensor = self.head(features)
+        return logits
+
+    def log_probabilities(self, evidence: Tensor) -> Tensor:
+        """The softmax of the logits, in log space, `[batch, classes]`."""
+        return log_mean_softmax(evidence)
+
+
+@dataclass(frozen=True)
+class SoftmaxObjective:
+    """Cross-entropy, averaged over members and batch: what a softmax network or a BatchEnsemble minimises.
+
+    Attributes:
+        label_smoothing: the share of the label's probability that is spread over all classes.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = SoftmaxClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
+    >>> list(SoftmaxObjective()(model, torch.randn(8, 2), torch.arange(8) % 2))
+    ['classification']
+    """
+
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing <= 1:
+            raise InputError(f"label_smoothing={self.label_smoothing}: pass a share between 0 and 1")
+
+    def __call__(
+        self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
+    ) -> dict[str, Tensor]:
+        """The term `classification`, a scalar."""
+        weights = active_terms({"classification": 1.0}, factors)
+        return {name: weight * self.classification(model(x), labels) for name, weight in weights.items()}
+
+    def classification(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of logits `[members, batch, classes]`, a scalar."""
+        return cross_entropy(logits, labels, self.label_smoothing).mean()
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Each member's cross-entropy, averaged over the batch.
+
+    Args:
+        logits: `[members, batch, classes]`.
+        labels: integers `[batch]`.
+        label_smoothing: see `SoftmaxObjective`.
+
+    Returns:
+        `[members]`.
+
+    >>> sure, unsure = [[20.0, 0.0]], [[0.0, 0.0]]
+    >>> cross_entropy(torch.tensor([sure, unsure]), torch.tensor([0]))
+    tensor([0.0000, 0.6931])
+    """
+    members, batch, classes = logits.shape
+    check_labels(labels, num_classes=classes, batch=batch)
+    rows = F.cross_entropy(logits.flatten(0, 1), tile(labels, members), reduction="none", label_smoothing=label_smoothing)
+    return rows.view(members, batch).mean(1)
+
+
+def log_mean_softmax(logits: Tensor) -> Tensor:
+    """The members' mean predictive distribution, in log space.
+
+    Args:
+        logits: `[members, batch, classes]`.
+
+    Returns:
+        Log probabilities `[batch, classes]`.
+
+    >>> log_mean_softmax(torch.tensor([[[50.0, 0.0]], [[0.0, 50.0]]])).exp()
+    tensor([[0.5000, 0.5000]])
+    """
+    return torch.log_softmax(logits, dim=-1).logsumexp(dim=0) - math.log(logits.shape[0])

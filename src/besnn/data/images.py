@@ -1,0 +1,157 @@
+"""From image files of any common kind to `uint8 [c, h, w]` arrays of one size."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from besnn.data.messages import one_line
+from besnn.errors import DataError, InputError
+
+Pixels: TypeAlias = NDArray[np.uint8]
+
+# fmt: off
+IMAGE_SUFFIXES = frozenset({
+    ".avif", ".bmp", ".dib", ".gif", ".ico", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg",
+    ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp",
+})
+# fmt: on
+
+# Only plain pixel formats: others that Pillow knows run programs (EPS) or are mere stubs.
+_DECODERS = ("AVIF", "BMP", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+
+MAX_PIXELS = 89_478_485
+"""A file that unpacks to more pixels is refused (Pillow's own mark of a decompression bomb)."""
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """The one form that images are brought to.
+
+    Attributes:
+        size: `(height, width)` in pixels, or one int for a square.
+        channels: 1 for grey, 3 for RGB.
+
+    Example:
+        >>> ImageSpec(32, channels=3).shape
+        (3, 32, 32)
+    """
+
+    size: int | tuple[int, int]
+    channels: int
+
+    def __post_init__(self) -> None:
+        if self.channels not in (1, 3):
+            raise InputError(f"channels={self.channels} is neither 1 (grey) nor 3 (RGB)")
+        if min(self.shape) < 1:
+            raise InputError(f"an image size of {self.size} is not positive: give a height and a width in pixels")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
+        return self.channels, height, width
+
+    def __str__(self) -> str:
+        _, height, width = self.shape
+        return f"{'grey' if self.channels == 1 else 'RGB'} {height}x{width}"
+
+
+def read_image(path: Path, spec: ImageSpec) -> Pixels:
+    """Read one file as `uint8 [c, h, w]`; a DataError says what is wrong with it."""
+    if not path.is_file():  # opening a pipe would wait for ever
+        raise DataError(f"{path} is not a file")
+    with _opened(path, name=str(path)) as image:
+        return _decode(image, spec)
+
+
+def decode_image(data: bytes, spec: ImageSpec, name: str) -> Pixels:
+    """Decode one image file's bytes as `uint8 [c, h, w]`, upright, over white where it is transparent.
+
+    Example:
+        >>> file = io.BytesIO()
+        >>> Image.new("RGBA", (40, 20), (255, 0, 0, 0)).save(file, "PNG")
+        >>> decode_image(file.getvalue(), ImageSpec(2, channels=1), "clear.png").tolist()
+        [[[255, 255], [255, 255]]]
+    """
+    with _opened(io.BytesIO(data), name) as image:
+        return _decode(image, spec)
+
+
+def image_spec_of(path: Path) -> ImageSpec:
+    """Return an image file's own upright size and channels, from its header."""
+    with _opened(path, name=str(path)) as image:
+        width, height = image.size
+        lying = image.getexif().get(0x0112, 1) >= 5  # EXIF orientations 5 to 8 swap the sides
+        grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
+        return ImageSpec((width, height) if lying else (height, width), channels=1 if grey else 3)
+
+
+def convert_images(images: Pixels, spec: ImageSpec) -> Pixels:
+    """Bring images `uint8 [n, c, h, w]` to another size or number of channels.
+
+    Example:
+        >>> convert_images(np.zeros((5, 1, 28, 28), np.uint8), ImageSpec(32, channels=3)).shape
+        (5, 3, 32, 32)
+    """
+    if images.shape[1:] == spec.shape:
+        return images
+    converted = np.empty((len(images), *spec.shape), np.uint8)
+    for place, image in enumerate(images):
+        channels_last = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+        converted[place] = _conform(Image.fromarray(np.ascontiguousarray(channels_last)), spec)
+    return converted
+
+
+@contextmanager
+def _opened(file: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
+    """Open an image file with the plain decoders; whatever goes wrong until the end of the block is a DataError."""
+    Image.init()
+    decoders = [decoder for decoder in _DECODERS if decoder in Image.OPEN]  # AVIF came to Pillow late
+    too_large = f"{name} unpacks to over {MAX_PIXELS:,} pixels: scale it down first"
+    try:
+        with Image.open(file, formats=decoders) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise DataError(too_large)
+            yield image
+    except DataError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(too_large) from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{name} is not an image of a known format: use PNG, JPEG, WebP or TIFF") from error
+    except Exception as error:  # decoders raise nearly anything on a malformed file
+        raise DataError(f"{name} is not a readable image ({one_line(error)}): save it again or leave it out") from error
+
+
+def _decode(image: Image.Image, spec: ImageSpec) -> Pixels:
+    """Decode an opened file as `uint8 [c, h, w]`."""
+    _, height, width = spec.shape
+    image.draft(None, (2 * max(height, width),) * 2)  # lets a JPEG decode at 1/2, 1/4 or 1/8 of its size
+    return _conform(ImageOps.exif_transpose(image), spec)
+
+
+def _conform(image: Image.Image, spec: ImageSpec) -> Pixels:
+    """Bring an open image to the spec, `uint8 [c, h, w]`; the whole picture is kept, so its sides may be stretched."""
+    _, height, width = spec.shape
+    flat = _flatten(image).convert("L" if spec.channels == 1 else "RGB")
+    pixels = np.asarray(flat if flat.size == (width, height) else flat.resize((width, height), Image.Resampling.BILINEAR))
+    return pixels[None] if spec.channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _flatten(image: Image.Image) -> Image.Image:
+    """Return an opaque image of 8 bits a channel: 16-bit grey scaled, transparency laid over white."""
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no agreed range")
+    if image.mode.startswith("I"):  # Pillow's own conversion would clip at 255 instead of scaling
+        return Image.fromarray((np.asarray(image).clip(0, 65535) / 257).round().astype(np.uint8))
+    if image.has_transparency_data:
+        clear = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
+    return image

@@ -1,0 +1,120 @@
+"""Outliers made up from in-distribution inputs, to choose settings by without looking at any real outlier.
+
+None of these sets is ever reported as a result, so a setting chosen on them is not chosen on the test.
+Rotations and flips are left out on purpose: many classes (a zero, a bag, a plane) look the same when turned.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from besnn.data.dataset import Inputs
+from besnn.errors import InputError
+
+
+def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed: int = 0) -> dict[str, Inputs]:
+    """Return outliers by kind, each of the shape and dtype of `inputs`.
+
+    A kind's outliers depend on the inputs and the seed only, not on which other kinds are asked for.
+
+    Args:
+        inputs: images `uint8 [n, c, h, w]` or a table `float32 [n, d]`.
+        kinds: from `IMAGE_OUTLIERS` or `TABLE_OUTLIERS`; all that apply where not given.
+        seed: of the random draws.
+
+    Example:
+        >>> sorted(made_up_outliers(np.zeros((3, 2), np.float32)))
+        ['enlarged-box', 'permuted-columns']
+    """
+    makers = IMAGE_OUTLIERS if inputs.ndim == 4 else TABLE_OUTLIERS
+    if len(inputs) < 2:
+        raise InputError(f"outliers are made from at least 2 inputs, not {len(inputs)}")
+    if unknown := [kind for kind in kinds or () if kind not in makers]:
+        raise InputError(f"no outliers of kind {unknown[0]!r} for these inputs: choose from {', '.join(makers)}")
+    # crc32, not hash(): the same in every process
+    streams = {kind: np.random.default_rng([seed, zlib.crc32(kind.encode())]) for kind in kinds or makers}
+    return {kind: makers[kind](inputs, stream) for kind, stream in streams.items()}
+
+
+def shuffled_pixels(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """Every image's pixels in an order of its own, channels kept together."""
+    n, c, h, w = images.shape
+    order = rng.permuted(np.tile(np.arange(h * w), (n, 1)), axis=1)
+    return np.take_along_axis(images.reshape(n, c, h * w), order[:, None], axis=2).reshape(images.shape)
+
+
+def shuffled_patches(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """Every image cut in 4 by 4 patches that change places; rows and columns beyond a multiple of 4 stay."""
+    n, c, h, w = images.shape
+    ph, pw = h // 4, w // 4
+    if ph == 0 or pw == 0:
+        return shuffled_pixels(images, rng)
+    patches = images[:, :, : 4 * ph, : 4 * pw].reshape(n, c, 4, ph, 4, pw).transpose(0, 2, 4, 1, 3, 5)
+    order = rng.permuted(np.tile(np.arange(16), (n, 1)), axis=1)
+    moved = np.take_along_axis(patches.reshape(n, 16, -1), order[:, :, None], axis=1).reshape(patches.shape)
+    result = images.copy()
+    result[:, :, : 4 * ph, : 4 * pw] = moved.transpose(0, 3, 1, 4, 2, 5).reshape(n, c, 4 * ph, 4 * pw)
+    return result
+
+
+def inverted(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """Light for dark."""
+    return np.subtract(255, images, dtype=np.uint8)
+
+
+def uniform_noise(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """Every pixel drawn evenly from 0 to 255."""
+    return rng.integers(0, 256, images.shape, dtype=np.uint8)
+
+
+def gaussian_noise(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """Every pixel drawn from a normal distribution with its channel's mean and standard deviation."""
+    axes = (0, 2, 3)
+    mean, deviation = images.mean(axis=axes, keepdims=True), images.std(axis=axes, keepdims=True)
+    pixels: NDArray[np.float64] = np.clip(rng.normal(mean, deviation, images.shape), 0, 255)
+    return np.rint(pixels).astype(np.uint8)
+
+
+def mosaics(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """The four quarters of every image from four images."""
+    h, w = images.shape[2] // 2, images.shape[3] // 2
+    result = images[rng.permutation(len(images))]
+    for rows, columns in ((slice(h), slice(w, None)), (slice(h, None), slice(w)), (slice(h, None), slice(w, None))):
+        result[:, :, rows, columns] = images[rng.permutation(len(images))][:, :, rows, columns]
+    return result
+
+
+def blends(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """Halfway between every image and another one."""
+    order = rng.permutation(len(images))
+    partner = np.empty_like(order)
+    partner[order] = np.roll(order, 1)  # the next along one circle through all images: nobody's own
+    return ((images.astype(np.uint16) + images[partner]) // 2).astype(np.uint8)
+
+
+def permuted_columns(rows: Inputs, rng: np.random.Generator) -> Inputs:
+    """Every column shuffled by itself: each value is likely, their combination is not."""
+    return rng.permuted(rows, axis=0)
+
+
+def enlarged_box(rows: Inputs, rng: np.random.Generator) -> Inputs:
+    """Drawn evenly from the box around the data, made twice as wide along every axis."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    margin = (high - low) / 2
+    return rng.uniform(low - margin, high + margin, rows.shape).astype(np.float32)
+
+
+Maker = Callable[[Inputs, np.random.Generator], Inputs]
+
+IMAGE_OUTLIERS: dict[str, Maker] = {
+    "shuffled-pixels": shuffled_pixels,
+    "shuffled-patches": shuffled_patches,
+    "inverted": inverted,
+    "uniform-noise": uniform_noise,
+    "gaussian-noise": gaussian_noise,
+    "mosaics": mosaics,
+    "blends": blends,
+}
+TABLE_OUTLIERS: dict[str, Maker] = {"permuted-columns": permuted_columns, "enlarged-box": enlarged_box}

@@ -1,0 +1,1 @@
+"""Model files, export, the service, and Ray."""

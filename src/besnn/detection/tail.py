@@ -1,0 +1,50 @@
+"""How surprising a score is among reference scores: −log of a smooth tail probability."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from besnn.detection.arrays import as_floating
+from besnn.errors import InputError
+
+UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
+
+
+class EmpiricalTail:
+    """−log p(score), p being the share of reference scores at least as high.
+
+    Between reference scores −log p is interpolated. Beyond the largest it goes on as an exponential tail, with the mean
+    excess of the highest 5 % as its scale, so that far outliers are told apart: as p-values they would all tie.
+
+    Args:
+        reference: `[n]` finite scores, n ≥ 2, not all equal.
+
+    Example:
+        >>> tail = EmpiricalTail(torch.arange(99.0))
+        >>> tail.surprise(torch.tensor([-5.0, 50.0, 98.0, 150.0]))
+        tensor([ 0.0000,  0.6931,  3.9120, 21.2454])
+    """
+
+    def __init__(self, reference: Tensor) -> None:
+        self.reference = as_floating(reference, "reference scores").sort().values
+        n = len(self.reference) if self.reference.ndim == 1 else 0
+        if n < 2 or not bool(torch.isfinite(self.reference).all()) or self.reference[0] == self.reference[-1]:
+            raise InputError("reference scores must be finite, [n] and not all equal: score held-out in-distribution inputs")
+        self._knots, counts = torch.unique_consecutive(self.reference, return_counts=True)
+        at_least = n - counts.cumsum(0) + counts
+        self._surprises = -((1 + at_least) / (n + 1)).log().to(self._knots.dtype)
+        upper = self.reference[-1 - math.ceil(UPPER_SHARE * n) :]
+        # Where the highest scores tie they have no excess: take the mean slope of the whole range instead.
+        whole = (self._knots[-1] - self._knots[0]) / self._surprises[-1]
+        self._scale = torch.where(upper[-1] > upper[0], (upper[1:] - upper[0]).mean(), whole)
+
+    def surprise(self, scores: Tensor) -> Tensor:
+        """−log p: of the scores' shape and device, ≥ 0, continuous, and rising beyond the largest reference score."""
+        query = as_floating(scores, "scores")
+        dtype = torch.promote_types(query.dtype, self._knots.dtype)  # knots that round to one would divide by zero
+        knots, surprises, scale = (x.to(query.device, dtype) for x in (self._knots, self._surprises, self._scale))
+        upper = torch.searchsorted(knots, query.to(dtype).contiguous()).clamp(1, len(knots) - 1)
+        share = (query - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
+        inside = torch.lerp(surprises[upper - 1], surprises[upper], share.clamp(0, 1))
+        return (inside + (query - knots[-1]).clamp_min(0) / scale).to(query.dtype)

@@ -1,0 +1,220 @@
+"""The detector: a trained model with all it needs to decide. It is what is saved, scored with, served and exported."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from besnn.deployment.model_file import read_model_file, write_model_file
+from besnn.detection import ConformalThreshold
+from besnn.detection.scoring import Scoring
+from besnn.errors import DataError, InputError, NotReadyError
+from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
+from besnn.predictions import Predictions
+from besnn.training.build import build_method
+from besnn.training.config import Recipe
+from besnn.training.recipe import parse_recipe
+
+Array = NDArray[Any] | Tensor
+
+
+class Detector:
+    """A classifier that says when it does not know.
+
+    Its life: trained (by `besnn.fit_detector` or your own loop), then calibrated, then used. A step taken too early says so.
+
+    Args:
+        model: trained; its classes are frozen if they were not.
+        preprocessing: from raw inputs (pixels 0 to 255, table columns) to the model's.
+        class_names: by class index.
+        recipe: what the model was built from; with None the file can only be loaded with the same `feature_extractor` at hand.
+        scoring: the score to decide by; the method's own unless given.
+        layer: the inner layer whose features density scores look at; Φ's output unless given.
+        provenance: where it comes from; see `besnn.training.provenance`.
+        feature_names: names of table columns.
+    """
+
+    def __init__(
+        self,
+        model: OODClassifier,
+        preprocessing: Preprocessing,
+        class_names: Sequence[str],
+        recipe: Recipe | None = None,
+        scoring: Scoring | None = None,
+        layer: str | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        feature_names: Sequence[str] = (),
+    ) -> None:
+        if len(class_names) != model.num_classes:
+            raise InputError(f"{len(class_names)} class names for a model of {model.num_classes} classes: give one for each")
+        self.model = model.eval()
+        if not model.frozen:
+            model.freeze_classes()
+        self.preprocessing = preprocessing.eval()
+        self.class_names, self.feature_names = tuple(class_names), tuple(feature_names)
+        self.recipe, self.layer, self.provenance = recipe, layer, dict(provenance or {})
+        self.scoring = scoring or Scoring(model.evidence_kind, model.default_score)
+        self.threshold: ConformalThreshold | None = None
+        self._networks: dict[str | None, InferenceNetwork] = {}
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one raw input, `(channels, h, w)` or `(columns,)`."""
+        return self.preprocessing.input_shape
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.preprocessing.mean.device
+
+    def to(self, device: torch.device | str) -> Self:
+        """Moves the model, in place."""
+        self.model.to(device)
+        self.preprocessing.to(device)
+        self._networks = {}
+        return self
+
+    def network(self, layer: str | None) -> InferenceNetwork:
+        """The fast equal of the model, with the features of Φ or of an inner layer."""
+        if layer not in self._networks:
+            self._networks[layer] = InferenceNetwork(self.model, self.preprocessing, layer)
+        return self._networks[layer]
+
+    @torch.inference_mode()
+    def outputs(self, inputs: Array, layer: str | None = None, batch_size: int = 512) -> Iterator[tuple[Tensor, Tensor]]:
+        """Evidence `[members, batch, classes]` and features `[members, batch, d]` of Φ or the named layer, batch by batch."""
+        raw = self._raw(inputs)
+        network = self.network(layer)
+        for batch in raw.split(batch_size):
+            yield network(batch.to(self.device))
+
+    def score(self, inputs: Array, name: str | None = None, batch_size: int = 512) -> NDArray[np.float32]:
+        """The OOD score of each input, `[n]`: the one that decides, or another by name; no calibration needed."""
+        layer = self._layer_for(self.scoring.name if name is None else name)
+        parts = [self.scoring.score(e, f, name).float().cpu() for e, f in self.outputs(inputs, layer, batch_size)]
+        return torch.cat(parts).numpy() if parts else np.empty(0, np.float32)
+
+    def calibrate(self, inputs: Array, alpha: float = 0.05, delta: float | None = None) -> Self:
+        """Sets the threshold from held-out in-distribution inputs, so that P(false alarm) ≤ alpha; see `ConformalThreshold`."""
+        self.threshold = ConformalThreshold(self.score(inputs), alpha, delta)
+        return self
+
+    def predict(self, inputs: Array, batch_size: int = 512) -> Predictions:
+        """Label, probabilities, score, p-value and decision for each raw input.
+
+        Raises:
+            NotReadyError: the detector is not calibrated.
+        """
+        if self.threshold is None:
+            raise NotReadyError("the detector is not calibrated: call calibrate(inputs, alpha) with held-out inputs first")
+        layer = self._layer_for(self.scoring.name)
+        probabilities, scores, members = [], [], []
+        for evidence, features in self.outputs(inputs, layer, batch_size):
+            probabilities.append(self.model.log_probabilities(evidence).exp().float().cpu())
+            scores.append(self.scoring.score(evidence, features).float().cpu())
+            own = (self.model.log_probabilities(member[None]).argmax(dim=-1) for member in evidence)
+            members.append(torch.stack(list(own)).cpu())
+        score = torch.cat(scores) if scores else torch.empty(0)
+        by_class = torch.cat(probabilities) if probabilities else torch.empty(0, len(self.class_names))
+        choices = torch.cat(members, dim=1) if members else torch.empty(self.model.members, 0, dtype=torch.int64)
+        indices = by_class.argmax(dim=1).numpy()
+        return Predictions(
+            labels=np.asarray(self.class_names)[indices],
+            indices=indices,
+            probabilities=by_class.numpy(),
+            score=score.numpy(),
+            p_value=self.threshold.p_values(score.double()).numpy(),
+            is_ood=self.threshold.is_ood(score).numpy(),
+            member_labels=choices.numpy(),
+        )
+
+    def _layer_for(self, score: str) -> str | None:
+        return None if score in self.scoring.evidence_scores else self.layer
+
+    def _raw(self, inputs: Array) -> Tensor:
+        raw = torch.as_tensor(inputs)
+        wants = list(self.input_shape)
+        if list(raw.shape[1:]) != wants:
+            raise InputError(f"inputs have shape {list(raw.shape)}: this model takes [n, {', '.join(map(str, wants))}]")
+        is_image = len(wants) == 3
+        if is_image and raw.dtype != torch.uint8:
+            raise InputError(f"images have dtype {raw.dtype}: pass pixels from 0 to 255 as uint8")
+        if raw.is_complex() or raw.dtype == torch.bool:
+            raise InputError(f"inputs have dtype {raw.dtype}: pass numbers")
+        if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
+            row = int((~torch.isfinite(raw)).flatten(1).any(dim=1).nonzero()[0])
+            raise InputError(f"input {row} holds NaN or infinite values: remove the row or fill them in")
+        return raw if is_image else raw.float()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one safetensors file, atomically."""
+        tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= {"preprocessing/mean": self.preprocessing.mean, "preprocessing/std": self.preprocessing.std}
+        scoring_tensors, scoring = self.scoring.state()
+        tensors |= scoring_tensors
+        calibration = None
+        if self.threshold is not None:
+            tensors["calibration/scores"] = self.threshold.scores
+            calibration = {"alpha": self.threshold.alpha, "delta": self.threshold.delta}
+        header = {
+            "recipe": None if self.recipe is None else self.recipe.model_dump(mode="json"),
+            "input_shape": list(self.input_shape),
+            "class_names": list(self.class_names),
+            "feature_names": list(self.feature_names),
+            "scoring": scoring,
+            "layer": self.layer,
+            "calibration": calibration,
+            "provenance": self.provenance,
+        }
+        write_model_file(Path(path), tensors, header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: OODClassifier | None = None) -> Self:
+        """Reads a file that `save` wrote; nothing in it is executed.
+
+        Args:
+            path: the file.
+            model: for a detector around a network of your own: an untrained model of the same architecture.
+        """
+        path = Path(path)
+        tensors, header = read_model_file(path)
+        try:
+            return cls._from_parts(tensors, header, model)
+        except (KeyError, TypeError, RuntimeError, ValueError) as error:
+            if isinstance(error, InputError | NotReadyError):
+                raise
+            reason = " ".join(str(error).split())[:300]
+            raise DataError(f"model file {path} does not fit its own description ({reason}): train the model again") from None
+
+    @classmethod
+    def _from_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None) -> Self:
+        recipe = None if header["recipe"] is None else parse_recipe(header["recipe"])
+        if model is None:
+            if recipe is None:
+                raise InputError(
+                    "the file holds a network of your own: pass an untrained model of its kind, Detector.load(path, model)"
+                )
+            with torch.device("meta"):  # nothing is allocated before the file's tensors are known to fit
+                model, _ = build_method(recipe, tuple(header["input_shape"]), len(header["class_names"]))
+        weights = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
+        model.eval()
+        model.load_state_dict(weights, assign=True)
+        preprocessing = Preprocessing(tuple(header["input_shape"]), tensors["preprocessing/mean"], tensors["preprocessing/std"])
+        detector = cls(
+            model,
+            preprocessing,
+            header["class_names"],
+            recipe,
+            Scoring.from_state(model.evidence_kind, tensors, header["scoring"]),
+            header["layer"],
+            header["provenance"],
+            header["feature_names"],
+        )
+        if (calibration := header["calibration"]) is not None:
+            detector.threshold = ConformalThreshold(tensors["calibration/scores"], calibration["alpha"], calibration["delta"])
+        return detector

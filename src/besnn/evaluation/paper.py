@@ -1,0 +1,131 @@
+"""The published figures: Tables 1, 2 and 3 of Chen, Li and Yang (2022), as printed, mean and sd over 5 seeds."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SEEDS = 5
+
+
+class Spread(NamedTuple):
+    """A mean and a standard deviation over seeds; no deviation where there was one run."""
+
+    mean: float
+    sd: float | None
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One line of Table 1 or 3: a method on one pair of sets.
+
+    ``auprc`` is one number in the paper, which does not say which class is positive.
+    """
+
+    in_name: str
+    method: str
+    members: int
+    out: str
+    accuracy: Spread
+    fpr95: Spread
+    auroc: Spread
+    auprc: Spread
+
+
+@dataclass(frozen=True)
+class PaperCost:
+    """One line of Table 2: parameters, and seconds of one forward pass of 500 images (RTX 3090)."""
+
+    method: str
+    members: int
+    parameters: int
+    seconds: float
+
+
+def _rows(
+    in_name: str,
+    method: str,
+    members: int,
+    accuracy: tuple[float, float],
+    **sets: tuple[tuple[float, float], tuple[float, float], tuple[float, float]],
+) -> tuple[PaperRow, ...]:
+    """The lines of one method: for each OOD set its FPR95, AUROC and AUPRC."""
+    return tuple(
+        PaperRow(in_name, method, members, out.replace("_", "-"), Spread(*accuracy), *(Spread(*pair) for pair in pairs))
+        for out, pairs in sets.items()
+    )
+
+
+_BE_SNN_4 = _rows(
+    "fashion-mnist",
+    "be-snn",
+    4,
+    (0.924, 0.001),
+    mnist=((0.169, 0.016), (0.961, 0.016), (0.989, 0.002)),
+    not_mnist=((0.182, 0.057), (0.970, 0.018), (0.988, 0.005)),
+)
+
+TABLE_1 = (
+    *_BE_SNN_4,
+    *_rows(
+        "fashion-mnist",
+        "duq",
+        1,
+        (0.921, 0.001),
+        mnist=((0.244, 0.043), (0.944, 0.013), (0.975, 0.004)),
+        not_mnist=((0.231, 0.047), (0.953, 0.009), (0.989, 0.007)),
+    ),
+    *_rows(
+        "fashion-mnist",
+        "gaussian",
+        1,
+        (0.920, 0.001),
+        mnist=((0.274, 0.041), (0.932, 0.014), (0.980, 0.008)),
+        not_mnist=((0.281, 0.061), (0.940, 0.012), (0.982, 0.003)),
+    ),
+    *_rows(
+        "fashion-mnist",
+        "softmax",
+        1,
+        (0.923, 0.002),
+        mnist=((0.564, 0.051), (0.889, 0.034), (0.930, 0.015)),
+        not_mnist=((0.531, 0.121), (0.910, 0.013), (0.941, 0.009)),
+    ),
+    *_rows("cifar10", "be-snn", 4, (0.935, 0.001), svhn=((0.359, 0.031), (0.940, 0.017), (0.982, 0.007))),
+    *_rows("cifar10", "duq", 1, (0.937, 0.002), svhn=((0.452, 0.035), (0.921, 0.013), (0.970, 0.006))),
+    *_rows("cifar10", "gaussian", 1, (0.931, 0.001), svhn=((0.492, 0.045), (0.919, 0.009), (0.975, 0.003))),
+    *_rows("cifar10", "softmax", 1, (0.939, 0.001), svhn=((0.680, 0.032), (0.872, 0.024), (0.924, 0.011))),
+)
+
+TABLE_2 = (
+    PaperCost("be-snn", 4, 1_136_878, 5.9e-3),
+    PaperCost("duq", 1, 1_009_408, 3.9e-3),
+    PaperCost("gaussian", 1, 1_080_320, 3.7e-3),
+    PaperCost("softmax", 1, 1_152_778, 1.4e-3),
+)
+
+TABLE_3 = (
+    *_rows(
+        "fashion-mnist",
+        "be-snn",
+        1,
+        (0.922, 0.001),
+        mnist=((0.246, 0.031), (0.945, 0.006), (0.983, 0.004)),
+        not_mnist=((0.197, 0.048), (0.963, 0.006), (0.987, 0.007)),
+    ),
+    *_rows(
+        "fashion-mnist",
+        "be-snn",
+        2,
+        (0.922, 0.001),
+        mnist=((0.204, 0.052), (0.956, 0.011), (0.985, 0.005)),
+        not_mnist=((0.211, 0.042), (0.955, 0.013), (0.984, 0.006)),
+    ),
+    *_BE_SNN_4,
+    *_rows(
+        "fashion-mnist",
+        "be-snn",
+        8,
+        (0.924, 0.002),
+        mnist=((0.174, 0.032), (0.972, 0.011), (0.990, 0.004)),
+        not_mnist=((0.181, 0.047), (0.969, 0.010), (0.987, 0.004)),
+    ),
+)

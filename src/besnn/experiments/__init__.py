@@ -1,0 +1,1 @@
+"""The paper's tables and figures: they only compose what the library holds."""

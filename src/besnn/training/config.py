@@ -1,0 +1,130 @@
+"""The parts of a recipe and their allowed values."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from besnn.training.methods import BESNNConfig, MethodConfig
+from besnn.training.section import Fraction, Section, Weight
+
+
+class ImageConfig(Section):
+    """What images of any size and format are turned into."""
+
+    size: tuple[PositiveInt, PositiveInt]
+    channels: Literal[1, 3]
+
+
+class DataConfig(Section):
+    """What to train on, and how much of it to hold out."""
+
+    source: str
+    label: str = "label"
+    image: ImageConfig | None = None
+    classes: tuple[str, ...] | None = Field(None, description="train on these classes only")
+    limit: PositiveInt | None = Field(None, description="use only this many rows, drawn at random")
+    validation: Fraction = 0.1
+    calibration: Fraction = 0.1
+
+
+class BackboneConfig(Section):
+    """The feature extractor."""
+
+    name: Literal["auto", "mlp", "convnet", "fashion-convnet", "cifar-resnet18"] = "auto"
+    feature_dim: PositiveInt = 256
+    hidden: tuple[PositiveInt, ...] = Field(
+        (128, 128), description="widths of an mlp's hidden layers, or of a convnet's blocks"
+    )
+
+
+class OptimiserConfig(Section):
+    """How weights move. Decay applies to the shared weights of linear and convolution layers only."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    learning_rate: PositiveFloat = 0.03
+    momentum: Fraction = 0.9
+    weight_decay: Weight = 5e-4
+    fast_rate: PositiveFloat = Field(1.0, description="the fast weights' learning rate, as a factor")
+    clip: Weight = Field(1.0, description="largest gradient norm; 0 for none")
+
+
+class ScheduleConfig(Section):
+    """How the learning rate goes over the run."""
+
+    name: Literal["cosine", "linear", "step", "constant"] = "cosine"
+    warmup: Fraction = Field(0.0, description="share of the run over which the rate rises from nothing")
+    milestones: tuple[Fraction, ...] = Field(
+        (0.5, 0.75), description="shares of the run after which `step` divides the rate by ten"
+    )
+
+
+class RampConfig(Section):
+    """When a term of the objective comes in: off before `start`, full from `end` on (shares of the run)."""
+
+    start: Fraction = 0.0
+    end: Fraction = 0.0
+
+
+class AugmentConfig(Section):
+    """Random changes to training images, made on the device."""
+
+    crop: Annotated[int, Field(ge=0)] = Field(0, description="pixels of padding to crop from")
+    flip: bool = False
+
+
+class TrainingConfig(Section):
+    """How to train."""
+
+    epochs: PositiveInt = 16
+    batch_size: PositiveInt = 128
+    batch_rows: PositiveInt | None = Field(None, description="keeps batch · members at this number, in place of batch_size")
+    seed: int = 0
+    optimiser: OptimiserConfig = OptimiserConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    ramps: dict[str, RampConfig] = Field(default_factory=dict, description="by the name of the objective's term")
+    gradient_every: PositiveInt = Field(
+        1, description="apply the gradient penalty at every k-th step only, with k times its weight"
+    )
+    augment: AugmentConfig = AugmentConfig()
+    average_from: Fraction | None = Field(
+        None, description="average the weights over the rest of the run, from this share of it on"
+    )
+    patience: PositiveInt | None = Field(None, description="stop after so many epochs without a better validation loss")
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+
+
+class ScoreConfig(Section):
+    """The score to decide by, and the feature densities to choose among."""
+
+    name: str = Field(
+        "auto", description="`method` for the one of the method's paper; `auto` takes the best on made-up outliers"
+    )
+    densities: tuple[Literal["nearest-neighbour", "class-gaussian"], ...] = ("nearest-neighbour",)
+    layer: str | None = Field("trunk", description="the inner layer they look at; where there is none of that name, Φ's output")
+    neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
+    stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
+
+
+class CalibrationConfig(Section):
+    """The false-alarm rate that decisions carry."""
+
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
+class Recipe(Section):
+    """One training run, whole."""
+
+    name: str
+    data: DataConfig
+    backbone: BackboneConfig = BackboneConfig()
+    method: MethodConfig = BESNNConfig()
+    training: TrainingConfig = TrainingConfig()
+    score: ScoreConfig = ScoreConfig()
+    calibration: CalibrationConfig = CalibrationConfig()
+
+    @property
+    def batch_size(self) -> int:
+        """Inputs in a batch: `batch_size`, or `batch_rows` shared out among the members."""
+        rows = self.training.batch_rows
+        return self.training.batch_size if rows is None else max(1, rows // self.method.members)

@@ -1,0 +1,37 @@
+"""The optimiser, with its groups chosen by what a parameter is, not by what it is called."""
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from besnn.layers import fast_parameters
+from besnn.training.config import OptimiserConfig
+
+
+def parameter_groups(model: nn.Module, config: OptimiserConfig) -> list[dict[str, object]]:
+    """Weights of linear and convolution layers (decayed), fast weights (own rate) and the rest; `rate` is a group's peak."""
+    fast = {id(p): p for p in fast_parameters(model)}
+    layers = (m for m in model.modules() if isinstance(m, nn.Linear | _ConvNd))
+    decayed = {id(m.weight): m.weight for m in layers}
+    rest = {id(p): p for p in model.parameters() if id(p) not in fast and id(p) not in decayed}
+    rate = config.learning_rate
+    groups: list[dict[str, object]] = [
+        {"params": list(decayed.values()), "rate": rate, "weight_decay": config.weight_decay},
+        {"params": list(fast.values()), "rate": rate * config.fast_rate, "weight_decay": 0.0},
+        {"params": list(rest.values()), "rate": rate, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
+    """SGD with Nesterov momentum, or AdamW."""
+    groups = parameter_groups(model, config)
+    if config.name == "adamw":
+        return torch.optim.AdamW(groups, lr=config.learning_rate)
+    return torch.optim.SGD(groups, lr=config.learning_rate, momentum=config.momentum, nesterov=config.momentum > 0)
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:
+    """Sets each group's rate to its peak times a factor."""
+    for group in optimiser.param_groups:
+        group["lr"] = group["rate"] * factor

@@ -1,0 +1,52 @@
+"""Where a result comes from: versions, commit, hardware, date."""
+
+import datetime
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+PACKAGES = ("besnn", "torch", "lightning", "numpy", "scikit-learn", "safetensors")
+
+
+def provenance(data_hashes: dict[str, str]) -> dict[str, object]:
+    """The record of the circumstances of a run, JSON-able."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": source_commit(),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "hardware": hardware(),
+        "data": data_hashes,
+    }
+
+
+def source_commit() -> str | None:
+    """The commit of the checkout that besnn runs from, with `+` where files were changed; None when installed from a wheel."""
+    folder = Path(__file__).parent
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        tracked = _git(folder, "ls-files", "--error-unmatch", __file__)
+        return commit + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "") if tracked else None
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def hardware() -> str:
+    """The processor or accelerator, in words."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

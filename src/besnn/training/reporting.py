@@ -1,0 +1,96 @@
+"""What a run says while it goes on, and the logs it leaves."""
+
+import csv
+import time
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from besnn.files import atomic_path
+
+Row = dict[str, float]
+
+
+class Reporter(Protocol):
+    """Told how training goes."""
+
+    def start(self, done: int, total: int) -> None:
+        """Training begins, or continues, with `done` of `total` steps taken."""
+
+    def step(self) -> None:
+        """One step more."""
+
+    def epoch(self, row: Row) -> None:
+        """An epoch is over: loss terms, accuracy, learning rate."""
+
+    def finish(self) -> None:
+        """Training is over."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def start(self, done: int, total: int) -> None:
+        """Nothing."""
+
+    def step(self) -> None:
+        """Nothing."""
+
+    def epoch(self, row: Row) -> None:
+        """Nothing."""
+
+    def finish(self) -> None:
+        """Nothing."""
+
+
+class ProgressBar:
+    """A line an epoch with loss terms and accuracy and, on a terminal, a moving bar with the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.task: TaskID | None = None
+        self.began = time.monotonic()
+
+    def start(self, done: int, total: int) -> None:
+        """Shows the bar."""
+        self.bar.start()
+        self.task = self.bar.add_task("training", total=total, completed=done)
+
+    def step(self) -> None:
+        """Moves the bar."""
+        if self.task is not None:
+            self.bar.advance(self.task)
+
+    def epoch(self, row: Row) -> None:
+        """Prints the epoch's line."""
+        numbers = "  ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "epoch")
+        self.bar.console.print(f"epoch {row['epoch']:.0f}  {numbers}", highlight=False, soft_wrap=True)
+
+    def finish(self) -> None:
+        """Takes the bar away."""
+        self.bar.stop()
+
+
+def write_csv_log(path: Path, history: list[Row]) -> None:
+    """One line an epoch. The file is rewritten whole, so that it always agrees with the checkpoint beside it."""
+    names = list(dict.fromkeys(name for row in history for name in row))
+    with atomic_path(path) as partial, partial.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(history)
+
+
+def write_tensorboard_log(folder: Path, history: list[Row], since: int) -> None:
+    """The rows from `since` on as TensorBoard scalars; what an earlier, interrupted run logged past them is struck out."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder), purge_step=since)
+    for row in history[since:]:
+        for name, value in row.items():
+            if name != "epoch":
+                writer.add_scalar(name, value, int(row["epoch"]))
+    writer.close()

@@ -1,0 +1,41 @@
+"""What changes over a run, as pure functions of how far it has come: nothing to save, nothing to restore."""
+
+import math
+
+from besnn.training.config import RampConfig, ScheduleConfig, TrainingConfig
+
+
+def learning_rate_factor(schedule: ScheduleConfig, progress: float) -> float:
+    """What multiplies the learning rate at `progress` (0 at the first step, 1 after the last).
+
+    >>> [round(learning_rate_factor(ScheduleConfig(name="cosine"), p), 2) for p in (0.0, 0.5, 1.0)]
+    [1.0, 0.5, 0.0]
+    """
+    if progress < schedule.warmup:
+        return progress / schedule.warmup
+    rest = (progress - schedule.warmup) / (1 - schedule.warmup)
+    match schedule.name:
+        case "cosine":
+            return 0.5 * (1 + math.cos(math.pi * rest))
+        case "linear":
+            return 1 - rest
+        case "step":
+            return 0.1 ** sum(progress >= milestone for milestone in schedule.milestones)
+        case "constant":
+            return 1.0
+
+
+def ramp_factor(ramp: RampConfig, progress: float) -> float:
+    """0 before the ramp starts, 1 from its end on, linear between."""
+    if progress >= ramp.end:
+        return 1.0 if progress >= ramp.start else 0.0
+    return max(0.0, (progress - ramp.start) / (ramp.end - ramp.start))
+
+
+def term_factors(training: TrainingConfig, step: int, progress: float) -> dict[str, float]:
+    """What multiplies each term of the objective at a step; terms that are not named keep their weight."""
+    factors = {name: ramp_factor(ramp, progress) for name, ramp in training.ramps.items()}
+    every = training.gradient_every
+    if every > 1:
+        factors["gradient"] = factors.get("gradient", 1.0) * (every if step % every == 0 else 0)
+    return factors

@@ -1,0 +1,140 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from besnn.errors import InputError
+from besnn.layers import BatchEnsembleLinear
+from besnn.model import BESNN
+from besnn.objective import BESNNObjective, knn_entropy
+
+MEMBERS, CLASSES, BATCH = 3, 2, 12
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    extractor = nn.Sequential(BatchEnsembleLinear(2, 8, members=MEMBERS), nn.Tanh(), BatchEnsembleLinear(8, 4, members=MEMBERS))
+    return BESNN(extractor, CLASSES, feature_dim=4, members=MEMBERS, noise_dim=5, hidden_dim=6, samples=16).double()
+
+
+@pytest.fixture
+def batch():
+    x = torch.randn(BATCH, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return x, torch.arange(BATCH) % CLASSES
+
+
+def member_terms_by_hand(model, x, labels, member, seed):
+    """The paper's three terms of one member, from the definitions: every sample, every class, one loop each."""
+    x = x.clone().requires_grad_()
+    features = model.features(x)[member]
+    torch.manual_seed(seed)
+    class_features = model.class_features()[member]
+    differences = features[:, None, None] - class_features[None]
+    kernel = torch.exp(-differences.square().sum(-1).mean(-1))
+    classification = F.binary_cross_entropy(kernel, F.one_hot(labels, CLASSES).double(), reduction="none").sum(1).mean()
+    entropy = sum(
+        max(0.0, (knn_entropy(features[labels == c]) - knn_entropy(class_features[c])).item()) for c in range(CLASSES)
+    )
+    (gradient,) = torch.autograd.grad(kernel.sum(), x)
+    return [classification.item(), entropy, 0.5 * (gradient.square().sum(1) - 1).square().mean().item()]
+
+
+def test_terms_equal_the_definitions_member_by_member(model, batch):
+    expected = [member_terms_by_hand(model, *batch, member, seed=3) for member in range(MEMBERS)]
+    torch.manual_seed(3)
+    terms = BESNNObjective().per_member(model, *batch)
+    assert list(terms) == ["classification", "entropy", "gradient"]
+    torch.testing.assert_close(torch.stack(list(terms.values()), 1), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_scalars_are_means_over_members(model, batch):
+    torch.manual_seed(3)
+    per_member = BESNNObjective().per_member(model, *batch)
+    torch.manual_seed(3)
+    terms = BESNNObjective()(model, *batch)
+    for name, term in terms.items():
+        assert per_member[name].shape == (MEMBERS,)
+        torch.testing.assert_close(term, per_member[name].mean())
+
+
+def test_weights_and_factors_multiply(model, batch):
+    def terms(objective, factors=None):
+        torch.manual_seed(3)
+        return objective(model, *batch, factors)
+
+    plain = terms(BESNNObjective(entropy_weight=1.0, gradient_weight=1.0))
+    weighted = terms(BESNNObjective(entropy_weight=3.0, gradient_weight=0.25), {"classification": 2.0, "gradient": 8.0})
+    torch.testing.assert_close(weighted, {name: w * plain[name] for name, w in zip(plain, (2.0, 3.0, 2.0), strict=True)})
+
+
+@pytest.mark.parametrize("name", ["classification", "entropy", "gradient"])
+def test_a_factor_of_zero_skips_the_term(model, batch, name):
+    terms = BESNNObjective()(model, *batch, {name: 0.0})
+    assert set(terms) == {"classification", "entropy", "gradient"} - {name}
+
+
+def test_without_weights_no_penalty_is_computed(model, batch):
+    # Under no_grad the gradient penalty cannot be computed at all, so this fails unless it is skipped.
+    with torch.no_grad():
+        assert list(BESNNObjective(entropy_weight=0, gradient_weight=0)(model, *batch)) == ["classification"]
+
+
+def test_every_parameter_learns_and_the_input_is_left_alone(model, batch):
+    x, labels = batch
+    sum(BESNNObjective()(model, x, labels).values()).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.ne(0).any(), name
+    assert not x.requires_grad
+
+
+def test_settings_reach_their_terms(model, batch):
+    def terms(**settings):
+        torch.manual_seed(3)
+        return BESNNObjective(**settings)(model, *batch)
+
+    default = terms()
+    torch.testing.assert_close(terms(over_classes="mean")["classification"], default["classification"] / CLASSES)
+    assert terms(squared_norm=False)["gradient"] != default["gradient"]
+    for change in ({"estimator": "kpn"}, {"k": 2}, {"match_counts": True}, {"samples": 32}):
+        assert terms(**change)["entropy"] != default["entropy"], change
+
+
+def test_a_few_steps_lower_the_loss(model, batch):
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = sum(BESNNObjective()(model, *batch).values())
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+
+
+def test_wrong_settings_are_refused_by_name():
+    for settings, message in [
+        ({"entropy_weight": -1.0}, "entropy_weight=-1.0"),
+        ({"gradient_weight": math.nan}, "gradient_weight=nan"),
+        ({"over_classes": "max"}, "over_classes 'max'"),
+        ({"k": 0}, "k=0"),
+        ({"estimator": "knn"}, "estimator 'knn'"),
+        ({"samples": 3}, "samples=3 are too few for k=3: draw at least 4"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            BESNNObjective(**settings)
+
+
+def test_wrong_input_is_refused_by_name(model, batch):
+    x, labels = batch
+    with pytest.raises(InputError, match="factor 'gradients' is unknown: choose from 'classification', 'entropy'"):
+        BESNNObjective()(model, x, labels, {"gradients": 1.0})
+    with pytest.raises(InputError, match="label 2 is out of range"):
+        BESNNObjective()(model, x, labels + 1)
+    with pytest.raises(InputError, match="NaN or infinite"):
+        BESNNObjective()(model, x / 0, labels)
+    with pytest.raises(InputError, match="outside torch"), torch.no_grad():
+        BESNNObjective()(model, x, labels)
