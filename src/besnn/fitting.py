@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from lightning.fabric import Fabric
 
@@ -130,5 +131,5 @@ def _identity(recipe: Recipe, dataset: Dataset) -> str:
     for array in (dataset.inputs, dataset.labels):
         assert array is not None
         sha.update(f"{array.shape}|{array.dtype}|".encode())
-        sha.update(memoryview(array).cast("B") if array.flags.c_contiguous else array.tobytes())
+        sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()

@@ -6,8 +6,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
-from besnn.detection import ClassGaussianDensity, CombinedScore, NearestNeighbourDensity
+from besnn.detection.combined import CombinedScore
 from besnn.detection.density import Density
+from besnn.detection.gaussians import ClassGaussianDensity
+from besnn.detection.neighbours import NearestNeighbourDensity
 from besnn.detection.scoring import COMBINED, Scoring
 from besnn.detector import Detector
 from besnn.errors import InputError

@@ -32,9 +32,7 @@ def test_rank_is_the_ceiling_in_exact_arithmetic(n: int, alpha: str) -> None:
         assert conformal_rank(n, float(alpha)) == exact
 
 
-@pytest.mark.parametrize(
-    ("n", "alpha", "delta"), [(59, 0.05, 0.05), (200, 0.05, 0.1), (5000, 0.01, 0.01), (2, 0.5, 0.25)]
-)
+@pytest.mark.parametrize(("n", "alpha", "delta"), [(59, 0.05, 0.05), (200, 0.05, 0.1), (5000, 0.01, 0.01), (2, 0.5, 0.25)])
 def test_rank_with_delta_is_the_smallest_that_holds(n: int, alpha: float, delta: float) -> None:
     rank = conformal_rank(n, alpha, delta)
     assert beta(rank, n + 1 - rank).cdf(1 - alpha) <= delta * (1 + 1e-9)
@@ -59,9 +57,7 @@ def test_the_stated_minimum_is_the_minimum(delta: float | None) -> None:
 def test_false_alarms_keep_to_alpha_over_resampled_calibrations(n: int) -> None:
     """For continuous scores the rate is exactly ⌊α(n+1)⌋/(n+1): the simulation must agree within 4 standard errors."""
     rng, alpha, new = np.random.default_rng(n), 0.05, 200
-    rates = [
-        ConformalThreshold(rng.normal(size=n), alpha).is_ood(rng.normal(size=new)).mean() for _ in range(REPETITIONS)
-    ]
+    rates = [ConformalThreshold(rng.normal(size=n), alpha).is_ood(rng.normal(size=new)).mean() for _ in range(REPETITIONS)]
     expected = math.floor(alpha * (n + 1) + 1e-9) / (n + 1)
     error = np.std(rates) / math.sqrt(REPETITIONS)
     assert abs(np.mean(rates) - expected) < 4 * error
@@ -71,9 +67,7 @@ def test_false_alarms_keep_to_alpha_over_resampled_calibrations(n: int) -> None:
 def test_delta_bounds_the_share_of_unlucky_calibrations() -> None:
     rng, alpha, delta = np.random.default_rng(3), 0.1, 0.2
     draws = np.sort(rng.uniform(size=(REPETITIONS, 150)))
-    rate = np.array(
-        [1 - ConformalThreshold(draw, alpha, delta).threshold for draw in draws]
-    )  # exact for uniform scores
+    rate = np.array([1 - ConformalThreshold(draw, alpha, delta).threshold for draw in draws])  # exact for uniform scores
     unlucky = int((rate > alpha).sum())
     assert unlucky <= binom(REPETITIONS, delta).ppf(0.999)
     plain = np.array([1 - ConformalThreshold(draw, alpha).threshold for draw in draws])
@@ -99,9 +93,7 @@ SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6), min_size
 
 
 @given(calibration=SCORES, scores=SCORES, alpha=st.sampled_from([0.05, 0.1, 0.25, 0.5]))
-def test_p_values_equal_their_definition_and_decide_alike(
-    calibration: list[float], scores: list[float], alpha: float
-) -> None:
+def test_p_values_equal_their_definition_and_decide_alike(calibration: list[float], scores: list[float], alpha: float) -> None:
     if min(calibration) == max(calibration):
         calibration[0] += 1
     threshold = ConformalThreshold(calibration, alpha)

@@ -51,9 +51,7 @@ def oracle(kind: str, name: str, evidence: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6), (torch.bfloat16, 2e-6)]
-)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6), (torch.bfloat16, 2e-6)])
 def test_equals_its_formula(kind: str, name: str, dtype: torch.dtype, tolerance: float) -> None:
     evidence = evidence_of(kind).to(dtype)
     score = scores_for(kind)[name](evidence)
@@ -68,9 +66,7 @@ EXTREMES = st.sampled_from([0.0, 1e-30, 1.0, 1e4, 1e30, 3e38, math.inf]) | st.fl
 @given(values=arrays(np.float32, (2, 3, 4), elements=EXTREMES))
 def test_is_never_nan(kind: str, name: str, values: np.ndarray) -> None:
     evidence = torch.from_numpy(values)
-    signed = (
-        [evidence] if kind == "distances" else [evidence, -evidence, torch.where(evidence > 1, -evidence, evidence)]
-    )
+    signed = [evidence] if kind == "distances" else [evidence, -evidence, torch.where(evidence > 1, -evidence, evidence)]
     for case in signed:
         assert not scores_for(kind)[name](case).isnan().any()
 

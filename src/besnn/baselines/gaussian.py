@@ -44,7 +44,7 @@ class GaussianClassifier(SingleNetwork):
     ) -> None:
         super().__init__(feature_extractor, num_classes, feature_dim)
         check_choice("covariance", covariance, ("identity", "diagonal"))
-        self.mean = nn.Parameter(torch.randn(num_classes, feature_dim))
+        self.mean = nn.Parameter(torch.randn(num_classes, feature_dim) / math.sqrt(feature_dim))
         log_variance = torch.zeros(num_classes, feature_dim)
         if covariance == "diagonal":
             self.log_variance = nn.Parameter(log_variance)

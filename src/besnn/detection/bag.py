@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-CHUNK = 256  # scores that are compared with each other at once
+CHUNK = 128  # scores that are compared with each other at once
 
 
 class ScoreBag:

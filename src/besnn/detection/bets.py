@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 # Some share of strange inputs among ordinary ones makes some p-values small: (1 − share) + share · ε p^(ε − 1).
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -66,7 +67,7 @@ def play(
     deposits = (log_released - math.log(BETS))[:, None] - (log_product - payoffs)
     deposits[0] = np.logaddexp(deposits[0], log_capital)
     path = np.logaddexp.accumulate(deposits, axis=0) + log_product
-    return path[-1], np.logaddexp(np.logaddexp.reduce(path, axis=1), _log_rest(t))
+    return path[-1], np.logaddexp(logsumexp(path, axis=1), _log_rest(t))
 
 
 def _log_rest(t: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -57,7 +57,15 @@ def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> Path:
 
 
 def render_report(evaluation: Evaluation) -> str:
-    """The report as HTML text."""
+    """The report as HTML text.
+
+    >>> from besnn.evaluation import ScoredSet
+    >>> answers = ScoredSet([[0.9, 0.1]], {"entropy": [0.3]}, p_values=[0.7], is_ood=[0])
+    >>> sets = {"noise": answers}
+    >>> pets = Evaluation("Pets", "duq", ["cat", "dog"], 0.05, 0.6, "entropy", "photos", answers, [0], sets)
+    >>> "<h1>Pets</h1>" in render_report(pets)
+    True
+    """
     return render_page(
         "report.html.j2",
         evaluation=evaluation,

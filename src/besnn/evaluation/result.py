@@ -51,6 +51,14 @@ class Evaluation:
         unknown: OOD set name → the answers on it.
         provenance: where the detector and this evaluation come from; plain JSON values, nested or not.
         feature_names: names of a table's columns.
+
+    >>> known = ScoredSet([[0.9, 0.1], [0.2, 0.8]], {"entropy": [0.3, 0.5]}, p_values=[0.7, 0.3], is_ood=[0, 0])
+    >>> noise = ScoredSet([[0.5, 0.5]], {"entropy": [0.7]}, p_values=[0.01], is_ood=[1])
+    >>> evaluation = Evaluation(
+    ...     "Pets", "be-snn", ["cat", "dog"], 0.05, 0.6, "entropy", "photos", known, [0, 1], {"noise": noise}
+    ... )
+    >>> evaluation.metrics()["detection_rate"]["noise"]["rate"]
+    1.0
     """
 
     title: str
@@ -70,10 +78,12 @@ class Evaluation:
         labels = as_labels(self.labels, "labels", num_classes=len(self.class_names))
         check_same_length(labels=labels, known=self.known.probabilities)
         object.__setattr__(self, "labels", labels)
+        if not 0 < self.alpha < 1:
+            raise InputError(f"alpha={self.alpha}: give the false-alarm rate that was asked for, between 0 and 1")
         if not self.unknown:
             raise InputError("no OOD set: give at least one set of unknown inputs to judge the detector on")
         names = set(self.known.scores)
-        for set_name, answers in {self.known_name: self.known, **self.unknown}.items():
+        for set_name, answers in [(self.known_name, self.known), *self.unknown.items()]:
             if answers.probabilities.shape[1] != len(self.class_names):
                 raise InputError(
                     f"{set_name!r} has probabilities of {answers.probabilities.shape[1]} classes, "

@@ -57,7 +57,7 @@ class ScoredSet:
                 shape = list(arrays["inputs"].shape)
                 raise InputError(f"inputs have shape {shape}: give images [n, c, h, w] or table rows [n, d]")
         scores = {name: as_scores(values, f"score {name!r}") for name, values in self.scores.items()}
-        check_same_length(**arrays, **scores)
+        check_same_length(**arrays, **{f"score {name!r}": values for name, values in scores.items()})
         if self.names is not None and len(self.names) != len(arrays["probabilities"]):
             raise InputError(f"{len(self.names)} names for {len(arrays['probabilities'])} inputs: give one an input")
         for name, array in arrays.items():

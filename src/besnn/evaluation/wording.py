@@ -41,7 +41,14 @@ def percent(share: float) -> str:
 
 
 def summary(evaluation: Evaluation) -> list[str]:
-    """The evaluation in plain sentences, for somebody who has never heard of AUROC."""
+    """The evaluation in plain sentences, for somebody who has never heard of AUROC.
+
+    >>> from besnn.evaluation import ScoredSet
+    >>> answers = ScoredSet([[0.9, 0.1]], {"entropy": [0.3]}, p_values=[0.7], is_ood=[0])
+    >>> sets = {"noise": answers}
+    >>> summary(Evaluation("Pets", "duq", ["cat", "dog"], 0.05, 0.6, "entropy", "photos", answers, [0], sets))[-1]
+    'Of 1 unknown inputs (noise) it caught 0\\xa0%; 1 passed as known.'
+    """
     hits = (evaluation.known.predictions == evaluation.labels).mean()
     n = len(evaluation.known)
     return [

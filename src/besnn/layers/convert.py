@@ -23,7 +23,7 @@ from besnn.layers.initialise import Initialiser, normal
 from besnn.layers.layer import BatchEnsembleLayer
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import check_members
-from besnn.layers.norm import MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d, _MemberBatchNorm
+from besnn.layers.norm import MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d, MemberBatchNorm
 
 _LAYERS: dict[type[nn.Module], type[BatchEnsembleLayer]] = {
     nn.Linear: BatchEnsembleLinear,
@@ -33,7 +33,7 @@ _LAYERS: dict[type[nn.Module], type[BatchEnsembleLayer]] = {
     nn.Conv3d: BatchEnsembleConv3d,
     nn.ConvTranspose2d: BatchEnsembleConvTranspose2d,
 }
-_MEMBER_NORMS: dict[type[nn.Module], type[_MemberBatchNorm]] = {
+_MEMBER_NORMS: dict[type[nn.Module], type[MemberBatchNorm]] = {
     nn.BatchNorm1d: MemberBatchNorm1d,
     nn.BatchNorm2d: MemberBatchNorm2d,
     nn.BatchNorm3d: MemberBatchNorm3d,
@@ -129,7 +129,7 @@ class _Conversion:
         self.done.add(id(module))
         kind = type(module)
         where = f"layer {name!r} ({kind.__name__})" if name else f"the module ({kind.__name__})"
-        if isinstance(module, BatchEnsembleLayer | _MemberBatchNorm):
+        if isinstance(module, BatchEnsembleLayer | MemberBatchNorm):
             raise InputError(f"{where} is a batch-ensemble layer already: convert the plain module, or share it with share=")
         if isinstance(module, LazyModuleMixin):
             raise InputError(f"{where} has no weights yet: run one batch through the module first")

@@ -6,11 +6,10 @@ layer, a chain of convolutions stays packed, and what is not known to be indiffe
 """
 
 import copy
-import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -21,29 +20,15 @@ from besnn.layers.layer import BatchEnsembleLayer, members_of
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import tile
 from besnn.layers.norm import from_packed, to_packed
+from besnn.layers.operations import flattens_rows, is_channelwise, is_rowwise, is_size, overwrites
 from besnn.layers.tap import Tapped, check_layer
-
-# Operations that treat every channel alike and by itself: they don't care whether members are packed into the channels.
-_CHANNELWISE_MODULES = (
-    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Sigmoid, nn.Tanh, nn.Hardswish,
-    nn.Hardsigmoid, nn.Softplus, nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.Upsample,
-    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
-    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool2d,
-)  # fmt: skip
-_CHANNELWISE_FUNCTIONS = {
-    F.relu, F.leaky_relu, F.elu, F.gelu, F.silu, F.sigmoid, F.tanh, F.softplus, F.dropout, F.interpolate,
-    F.max_pool1d, F.max_pool2d, F.max_pool3d, F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool2d,
-    torch.relu, torch.sigmoid, torch.tanh, torch.add, torch.mul, torch.sub,
-    operator.add, operator.iadd, operator.mul, operator.imul, operator.sub, operator.neg,
-}  # fmt: skip
-_CHANNELWISE_METHODS = {"relu", "relu_", "sigmoid", "tanh", "add", "add_", "mul", "mul_", "contiguous"}
 
 
 def fold(module: nn.Module, tap: str | None = None) -> nn.Module:
     """An equal network of plain per-member weights, in evaluation mode: r, s, bias and BatchNorm are multiplied out.
 
     Args:
-        module: a network of batch-ensemble layers; it is not changed.
+        module: a network of batch-ensemble layers that takes one tensor; it is not changed.
         tap: the name of an inner layer, as in `named_modules`, whose output is wanted too.
 
     Returns:
@@ -61,28 +46,23 @@ def fold(module: nn.Module, tap: str | None = None) -> nn.Module:
         raise InputError("the module has no batch-ensemble layers to fold: convert it first with besnn.layers.batch_ensemble")
     if tap is not None:
         check_layer(module, tap)
-    module = copy.deepcopy(module).eval()
     with torch.no_grad():
-        try:
-            graph = _Tracer().trace(module)
-            tapped = _last_node_in(graph, tap) if tap is not None else None
-        except Exception:  # a forward that depends on its data cannot be traced: fold each layer where it stands
-            in_place = _fold_in_place(module, members)
+        traced = _trace(_Root(copy.deepcopy(module).eval()), tap)
+        if traced is None:  # then fold each layer where it stands
+            in_place = _fold_in_place(copy.deepcopy(module).eval(), members)
             return _OnTiled(in_place if tap is None else Tapped(in_place, tap), members).eval()
-        return _Folding(module, graph, members, tapped).run().eval()
+        return _Folding(*traced, members).run().eval()
 
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, BatchEnsembleLayer | BatchEnsembleMultiheadAttention | _BatchNorm) or super().is_leaf_module(
-            m, module_qualified_name
-        )
+class _Root(nn.Module):
+    """Calls a module with one tensor, so that tracing sees its other arguments at their defaults."""
 
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
 
-def _last_node_in(graph: fx.Graph, layer: str) -> fx.Node:
-    """The node that computes a layer's output."""
-    inside: list[fx.Node] = [node for node in graph.nodes if layer in node.meta.get("nn_module_stack", {})]
-    return inside[-1]
+    def forward(self, x: Tensor) -> Any:
+        return self.module(x)
 
 
 class _OnTiled(nn.Module):
@@ -90,9 +70,43 @@ class _OnTiled(nn.Module):
         super().__init__()
         self.module, self.members = module, members
 
-    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        rows: Tensor | tuple[Tensor, Tensor] = self.module(tile(x, self.members))
-        return rows
+    def forward(self, x: Tensor) -> Any:
+        return self.module(tile(x, self.members))
+
+
+class _Tracer(fx.Tracer):
+    """Doesn't look into batch-ensemble layers, nor into torch's own; notes every module's output by the module's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: dict[str, Any] = {}
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        ours = (BatchEnsembleLayer, BatchEnsembleMultiheadAttention, _BatchNorm)
+        return isinstance(m, ours) or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        output = super().call_module(m, forward, args, kwargs)
+        self.outputs[self.path_of_module(m)] = output
+        return output
+
+
+def _trace(root: _Root, tap: str | None) -> tuple[_Root, fx.Graph, fx.Node | None] | None:
+    """The root with its graph and the node of the tapped layer.
+
+    None where the graph would not tell all: the forward depends on its data, or overwrites a tensor that is read elsewhere.
+    """
+    tracer = _Tracer()
+    try:
+        graph = tracer.trace(root)
+        tapped = None if tap is None else tracer.outputs[f"module.{tap}"].node
+    except Exception:  # whatever a forward does with a symbol that it takes for a tensor
+        return None
+    for node in graph.nodes:
+        module = root.get_submodule(node.target) if node.op == "call_module" else None
+        if overwrites(node, module) and (len(node.all_input_nodes[0].users) > 1 or not node.users):
+            return None
+    return root, graph, tapped
 
 
 def _fold_in_place(module: nn.Module, members: int) -> nn.Module:
@@ -101,34 +115,23 @@ def _fold_in_place(module: nn.Module, members: int) -> nn.Module:
         return FoldedLinear(module)
     if isinstance(module, BatchEnsembleLayer):
         return OnRows(FoldedConv(module), members)
-    for name, child in module.named_children():
-        setattr(module, name, _fold_in_place(child, members))
+    folded = {layer: _fold_in_place(layer, members) for layer in module.children()}
+    for name, layer in module._modules.items():  # unlike named_children, with all names of a layer that has several
+        if layer is not None:
+            setattr(module, name, folded[layer])
     return module
-
-
-def _to_layout(graph: fx.Graph, node: fx.Node, have: str, want: str, members: int) -> fx.Node:
-    match have, want:
-        case "shared", "rows":
-            return graph.call_function(tile, (node, members))
-        case "shared", "packed":
-            return graph.call_function(tile, (node, members, 1))
-        case "packed", "rows":
-            return graph.call_function(from_packed, (node, members))
-        case "rows", "packed":
-            return graph.call_function(to_packed, (node, members))
-    return node
 
 
 class _Folding:
     """One rewrite of a traced graph: for each old node, the new node and the layout its value stands in."""
 
-    def __init__(self, module: nn.Module, graph: fx.Graph, members: int, tapped: fx.Node | None) -> None:
-        self.root, self.old, self.members, self.tapped = module, graph, members, tapped
-        self.modules = dict(module.named_modules())
+    def __init__(self, root: nn.Module, graph: fx.Graph, tapped: fx.Node | None, members: int) -> None:
+        self.root, self.old, self.tapped, self.members = root, graph, tapped, members
         self.new = fx.Graph()
         self.value: dict[fx.Node, fx.Node] = {}
-        self.layout: dict[fx.Node, str | None] = {}  # None: not a batch (a parameter)
-        self.moved: dict[tuple[fx.Node, str], fx.Node] = {}
+        self.layout: dict[fx.Node, str | None] = {}  # None: not a batch, but a parameter or a size
+        self.channels: dict[fx.Node, int] = {}  # of one member, for packed values
+        self.moved: dict[tuple[fx.Node, str, int], fx.Node] = {}
 
     def run(self) -> fx.GraphModule:
         for node in self.old.nodes:
@@ -146,74 +149,99 @@ class _Folding:
         if node.op == "get_attr":
             return self.new.node_copy(node), None
         if node.op == "output":
-            inner = None if self.tapped is None else self.in_layout(self.tapped, "rows")
-            rows = self.new.node_copy(node, lambda argument: self.in_layout(argument, "rows"))
-            if inner is not None:
-                rows.args = ((rows.args[0], inner),)
-            return rows, "rows"
-        if node.op == "call_module":
-            layer = self.modules[str(node.target)]
-            if isinstance(layer, BatchEnsembleLayer):
-                return self.fold_layer(node, layer)
-            if isinstance(layer, _BatchNorm) and layer.track_running_stats and self.layout[node.all_input_nodes[0]] == "packed":
-                return self.call(node, PackedAffine(layer, self.members), "packed"), "packed"
-            if isinstance(layer, nn.Flatten) and layer.start_dim == 1 and self.layout[node.all_input_nodes[0]] == "shared":
-                return self.copy(node, "shared"), "shared"
-            if members_of(layer) is not None:  # torch's own transformer layers, which are not traced into
-                return self.call(node, _fold_in_place(layer, self.members), "rows"), "rows"
-        layout = self.common_layout(node) if self.is_channelwise(node) else "rows"
-        return self.copy(node, layout), layout
+            return self.rewrite_output(node), "rows"
+        module = self.module_of(node)
+        inner = [layer for layer in module.modules() if isinstance(layer, BatchEnsembleLayer)] if module is not None else []
+        if module is not None and module in inner:
+            return self.fold_layer(node, inner[0])
+        if module is not None and inner:  # torch's own transformer layers, which are not traced into
+            return self.call(node, _fold_in_place(module, self.members), "rows", inner[0].batch_dim), "rows"
+        return self.rewrite_plain(node, module)
+
+    def rewrite_output(self, node: fx.Node) -> fx.Node:
+        inner = None if self.tapped is None else self.in_layout(self.tapped, "rows")
+        rows = self.copy(node, "rows")
+        if inner is not None:
+            rows.args = ((rows.args[0], inner),)
+        return rows
+
+    def rewrite_plain(self, node: fx.Node, module: nn.Module | None) -> tuple[fx.Node, str | None]:
+        """An operation without members: it stays in the layout of its arguments where it may."""
+        arguments = node.all_input_nodes
+        layouts = {self.layout[argument] for argument in arguments}
+        if layouts == {"shared"} and flattens_rows(node, module):
+            return self.new.call_function(torch.flatten, (self.value[arguments[0]], 1)), "shared"
+        if layouts == {"shared"} and is_rowwise(node, module):
+            return self.copy_of_shared(node, module), "shared"
+        if layouts == {"packed"} and len({self.channels[argument] for argument in arguments}) == 1:
+            self.channels[node] = self.channels[arguments[0]]
+            if isinstance(module, _BatchNorm) and module.running_mean is not None:
+                return self.call(node, PackedAffine(module, self.members), "packed"), "packed"
+            if is_channelwise(node, module):
+                return self.copy(node, "packed"), "packed"
+        return self.copy(node, "rows"), None if layouts <= {None} or is_size(node) else "rows"
+
+    def copy_of_shared(self, node: fx.Node, module: nn.Module | None) -> fx.Node:
+        new = self.copy(node, "shared")
+        if overwrites(node, module):  # the value may be the caller's input itself
+            old = self.value[node.all_input_nodes[0]]
+            with self.new.inserting_before(new):
+                new.replace_input_with(old, self.new.call_method("clone", (old,)))
+        return new
 
     def fold_layer(self, node: fx.Node, layer: BatchEnsembleLayer) -> tuple[fx.Node, str]:
-        have = self.layout[node.all_input_nodes[0]]
-        norm_node = self.following_norm(node)
-        norm: Any = None if norm_node is None else self.modules[str(norm_node.target)]
-        shared = have == "shared" and getattr(layer, "groups", 1) == 1
-        if isinstance(layer, BatchEnsembleLinear):
-            folded, takes, gives = FoldedLinear(layer, norm, shared), "shared" if shared else "rows", "rows"
-        else:
-            folded, takes, gives = FoldedConv(layer, norm, shared), "shared" if shared else "packed", "packed"  # type: ignore[assignment]
-        new = self.call(node, folded, takes)
+        shared = self.layout[node.all_input_nodes[0]] == "shared"
+        norm_node = self.following_norm(node, layer)
+        norm: Any = None if norm_node is None else self.module_of(norm_node)
+        linear = isinstance(layer, BatchEnsembleLinear)
+        folded = FoldedLinear(layer, norm, shared) if linear else FoldedConv(layer, norm, shared)
+        gives = "rows" if linear else "packed"
+        new = self.call(node, folded, "shared" if shared else gives)
+        self.channels[node] = layer.s.shape[1]
         if norm_node is not None:
-            self.value[norm_node], self.layout[norm_node] = new, gives
+            self.value[norm_node], self.layout[norm_node], self.channels[norm_node] = new, gives, layer.s.shape[1]
         return new, gives
 
-    def following_norm(self, node: fx.Node) -> fx.Node | None:
+    def following_norm(self, node: fx.Node, layer: BatchEnsembleLayer) -> fx.Node | None:
         """The BatchNorm that alone uses this layer's output, if it can be multiplied into the layer."""
-        users = list(node.users)
-        if len(users) == 1 and users[0].op == "call_module":
-            module = self.modules[str(users[0].target)]
-            calls = [n for n in self.old.nodes if n.op == "call_module" and n.target == users[0].target]
-            if isinstance(module, _BatchNorm) and module.track_running_stats and len(calls) == 1:
-                return users[0]
-        return None
+        if len(node.users) > 1 or node is self.tapped:
+            return None
+        user = next(iter(node.users), node)
+        norm = self.module_of(user)
+        if not isinstance(norm, _BatchNorm) or norm.running_mean is None:
+            return None
+        channels = norm.num_features // getattr(norm, "members", 1)
+        return user if channels == layer.s.shape[1] else None
 
-    def is_channelwise(self, node: fx.Node) -> bool:
-        if any(self.layout[argument] is None for argument in node.all_input_nodes):
-            return False  # a parameter broadcasts against single members' channels
-        if node.op == "call_module":
-            return isinstance(self.modules[str(node.target)], _CHANNELWISE_MODULES)
-        return node.target in (_CHANNELWISE_METHODS if node.op == "call_method" else _CHANNELWISE_FUNCTIONS)
+    def module_of(self, node: fx.Node) -> nn.Module | None:
+        return self.root.get_submodule(str(node.target)) if node.op == "call_module" else None
 
-    def common_layout(self, node: fx.Node) -> str:
-        layouts = {self.layout[argument] for argument in node.all_input_nodes}
-        return "rows" if "rows" in layouts else "packed" if "packed" in layouts else "shared"
-
-    def in_layout(self, argument: fx.Node, layout: str) -> fx.Node:
+    def in_layout(self, argument: fx.Node, layout: str, batch_dim: int = 0) -> fx.Node:
         have = self.layout[argument]
         if have is None or have == layout:
             return self.value[argument]
-        if (argument, layout) not in self.moved:
-            self.moved[argument, layout] = _to_layout(self.new, self.value[argument], have, layout, self.members)
-        return self.moved[argument, layout]
+        key = argument, layout, batch_dim
+        if key not in self.moved:
+            self.moved[key] = self.move(self.value[argument], have, layout, batch_dim)
+        return self.moved[key]
 
-    def copy(self, node: fx.Node, layout: str) -> fx.Node:
-        return self.new.node_copy(node, lambda argument: self.in_layout(argument, layout))
+    def move(self, value: fx.Node, have: str, want: str, batch_dim: int) -> fx.Node:
+        match have, want:
+            case "shared", "rows":
+                return self.new.call_function(tile, (value, self.members, batch_dim))
+            case "packed", "rows":
+                return self.new.call_function(from_packed, (value, self.members))
+            case "rows", "packed":
+                return self.new.call_function(to_packed, (value, self.members))
+        raise AssertionError(f"no operation needs {have} moved to {want}")
 
-    def call(self, node: fx.Node, module: nn.Module, layout: str) -> fx.Node:
+    def copy(self, node: fx.Node, layout: str, batch_dim: int = 0) -> fx.Node:
+        return self.new.node_copy(node, lambda argument: self.in_layout(argument, layout, batch_dim))
+
+    def call(self, node: fx.Node, module: nn.Module, layout: str, batch_dim: int = 0) -> fx.Node:
         """The node's call with another module in place of its own; a module called twice gets two names."""
         name = f"{node.name}_folded"
         self.root.add_module(name, module)
-        new = self.copy(node, layout)
+        new = self.copy(node, layout, batch_dim)
         new.target = name
         return new

@@ -10,19 +10,18 @@ A tensor inside a folded network stands in one of three layouts:
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from besnn.errors import InputError
 from besnn.layers.layer import BatchEnsembleLayer
 from besnn.layers.members import split_members
 from besnn.layers.norm import from_packed, norm_affine, to_packed
 
-_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_CONVOLUTIONS: dict[int, type[nn.Module]] = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 
 
-def folded_parameters(
-    layer: BatchEnsembleLayer, norm: nn.modules.batchnorm._BatchNorm | None = None
-) -> tuple[Tensor, Tensor | None]:
+def folded_parameters(layer: BatchEnsembleLayer, norm: _BatchNorm | None = None) -> tuple[Tensor, Tensor | None]:
     """Weights `[members, *weight.shape]` and bias `[members, out]` of a layer and the BatchNorm behind it."""
     s: Tensor = layer.s
     bias: Tensor | None = layer.bias
@@ -30,7 +29,8 @@ def folded_parameters(
         scale, shift = norm_affine(norm, layer.members)
         s = s * scale
         bias = shift if bias is None else bias * scale + shift
-    return layer.member_weights(s).detach(), None if bias is None else bias.detach()
+    dtype = layer.weight.dtype  # a BatchNorm may keep its statistics in a wider one
+    return layer.member_weights(s).detach().to(dtype), None if bias is None else bias.detach().to(dtype)
 
 
 class FoldedLinear(nn.Module):
@@ -39,17 +39,20 @@ class FoldedLinear(nn.Module):
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(
-        self, layer: BatchEnsembleLayer, norm: nn.modules.batchnorm._BatchNorm | None = None, shared_input: bool = False
-    ):
+    def __init__(self, layer: BatchEnsembleLayer, norm: _BatchNorm | None = None, shared_input: bool = False) -> None:
         super().__init__()
         weight, bias = folded_parameters(layer, norm)
         self.members, self.batch_dim, self.shared_input = layer.members, layer.batch_dim, shared_input
+        self.holds_norm = norm is not None
         self.register_buffer("weight", weight.transpose(1, 2).contiguous())  # [members, in, out]
         self.register_buffer("bias", None if bias is None else bias[:, None, :].contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
         """`[members · batch, ..., in]` (or `[batch, ..., in]` where shared) → `[members · batch, ..., out]`."""
+        if self.holds_norm and x.ndim > 2:  # there BatchNorm works along axis 1, not along the features
+            raise InputError(
+                f"input has shape {list(x.shape)} in front of a folded BatchNorm: put nn.Identity() before the BatchNorm"
+            )
         if self.shared_input:
             by_member = x.expand(self.members, *x.shape)
         else:
@@ -63,31 +66,45 @@ class FoldedLinear(nn.Module):
 class FoldedConv(nn.Module):
     """A grouped convolution, `packed → packed`; on `shared` input one convolution with all members' filters side by side."""
 
-    weight: Tensor
-    bias: Tensor | None
-
-    def __init__(self, layer: Any, norm: nn.modules.batchnorm._BatchNorm | None = None, shared_input: bool = False):
+    def __init__(self, layer: Any, norm: _BatchNorm | None = None, shared_input: bool = False) -> None:
         super().__init__()
         weight, bias = folded_parameters(layer, norm)
-        self.transposed = layer.transposed
-        self.options = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation}
-        self.options["groups"] = 1 if shared_input else layer.groups * layer.members
-        self.border: tuple[str, list[int]] | None = None
-        if self.transposed:
-            self.options["output_padding"] = layer.output_padding
-        elif layer.padding_mode != "zeros":
-            self.border, self.options["padding"] = (layer.padding_mode, layer._reversed_padding_repeated_twice), 0
-        beside_each_other = 1 if self.transposed and shared_input else 0  # the axis of the output channels, groups aside
-        self.register_buffer("weight", torch.cat(list(weight), dim=beside_each_other).contiguous())
-        self.register_buffer("bias", None if bias is None else bias.flatten().contiguous())
+        self.members, self.groups = layer.members, layer.groups
+        self.group_major = shared_input and layer.groups > 1
+        options = {name: getattr(layer, name) for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")}
+        if layer.transposed:
+            options["output_padding"] = layer.output_padding
+        self.conv: Any = (nn.ConvTranspose2d if layer.transposed else _CONVOLUTIONS[layer.weight.ndim])(
+            layer.in_channels if shared_input else layer.members * layer.in_channels,
+            layer.members * layer.out_channels,
+            groups=layer.groups if shared_input else layer.members * layer.groups,
+            bias=bias is not None,
+            device="meta",
+            **options,
+        )
+        # Each group of channels meets the filters of all members on shared input, and those of one member on packed input.
+        if not shared_input:
+            weight = weight.flatten(0, 1)
+        elif layer.transposed:
+            weight = weight.movedim(0, 1).flatten(1, 2)
+        else:
+            weight = self._group_major(weight)
+        self.conv.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
+        if bias is not None:
+            bias = self._group_major(bias) if shared_input else bias.flatten()
+            self.conv.bias = nn.Parameter(bias.contiguous(), requires_grad=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`[batch, (members ·) in, ...] → [batch, members · out, ...]`."""
-        if self.border is not None:
-            mode, widths = self.border
-            x = F.pad(x, widths, mode=mode)
-        convolve = F.conv_transpose2d if self.transposed else _CONVOLUTIONS[x.ndim - 2]
-        return convolve(x, self.weight, self.bias, **self.options)
+    def _group_major(self, by_member: Tensor) -> Tensor:
+        """`[members, out, ...] → [groups · members · out / groups, ...]`."""
+        grouped: Tensor = by_member.unflatten(1, (self.groups, -1))
+        return grouped.transpose(0, 1).flatten(0, 2)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """`[batch, (members ·) in, ...] → [batch, members · out, ...]`; further arguments are those of torch's layer."""
+        y: Tensor = self.conv(x, *args, **kwargs)
+        if self.group_major:
+            y = y.unflatten(1, (self.groups, self.members, -1)).transpose(1, 2).flatten(1, 3)
+        return y
 
 
 class OnRows(nn.Module):
@@ -97,9 +114,9 @@ class OnRows(nn.Module):
         super().__init__()
         self.packed, self.members = packed, members
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """`[members · batch, in, ...] → [members · batch, out, ...]`."""
-        return from_packed(self.packed(to_packed(x, self.members)), self.members)
+        return from_packed(self.packed(to_packed(x, self.members), *args, **kwargs), self.members)
 
 
 class PackedAffine(nn.Module):
@@ -108,7 +125,7 @@ class PackedAffine(nn.Module):
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, norm: nn.modules.batchnorm._BatchNorm, members: int) -> None:
+    def __init__(self, norm: _BatchNorm, members: int) -> None:
         super().__init__()
         scale, shift = norm_affine(norm, members)
         self.register_buffer("scale", scale.detach().flatten())

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from besnn.errors import InputError
 from besnn.layers.initialise import Initialiser, normal
 from besnn.layers.members import check_members, split_members
+from besnn.layers.norm import MemberBatchNorm
 
 
 class BatchEnsembleLayer(nn.Module):
@@ -142,7 +143,7 @@ def fast_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
 
 def members_of(module: nn.Module) -> int | None:
     """How many members a module's batch-ensemble layers have; None where it has no such layer."""
-    found = {layer.members for layer in module.modules() if isinstance(layer, BatchEnsembleLayer)}
+    found = {layer.members for layer in module.modules() if isinstance(layer, BatchEnsembleLayer | MemberBatchNorm)}
     if len(found) > 1:
         raise InputError(f"the module mixes layers of {sorted(found)} members: build all of them with the same members=")
     return found.pop() if found else None

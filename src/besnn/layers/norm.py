@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from besnn.layers.members import check_members, split_members
 
 
-class _MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
+class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Joined with one of torch's BatchNorms, whose channels it sees as members · channels."""
 
     members: int
@@ -47,11 +47,11 @@ class _MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
         return f"{torch_repr}, members={self.members}"
 
 
-class MemberBatchNorm1d(_MemberBatchNorm, nn.BatchNorm1d):
+class MemberBatchNorm1d(MemberBatchNorm, nn.BatchNorm1d):
     """`nn.BatchNorm1d`, one for each member."""
 
 
-class MemberBatchNorm2d(_MemberBatchNorm, nn.BatchNorm2d):
+class MemberBatchNorm2d(MemberBatchNorm, nn.BatchNorm2d):
     """`nn.BatchNorm2d`, one for each member.
 
     >>> norm = MemberBatchNorm2d(3, members=2)
@@ -60,7 +60,7 @@ class MemberBatchNorm2d(_MemberBatchNorm, nn.BatchNorm2d):
     """
 
 
-class MemberBatchNorm3d(_MemberBatchNorm, nn.BatchNorm3d):
+class MemberBatchNorm3d(MemberBatchNorm, nn.BatchNorm3d):
     """`nn.BatchNorm3d`, one for each member."""
 
 
@@ -84,6 +84,6 @@ def norm_affine(norm: nn.modules.batchnorm._BatchNorm, members: int) -> tuple[Te
     shift = -norm.running_mean * scale
     if norm.bias is not None:
         shift = shift + norm.bias
-    if isinstance(norm, _MemberBatchNorm):
+    if isinstance(norm, MemberBatchNorm):
         return scale.unflatten(0, (members, -1)), shift.unflatten(0, (members, -1))
     return scale.expand(members, -1), shift.expand(members, -1)

@@ -68,7 +68,7 @@ class BESNNConfig(Section):
             squared_norm=self.squared_norm,
             match_counts=self.match_counts,
         )
-        return model, objective
+        return model, objective  # type: ignore[return-value]  # an objective for its own kind of model
 
 
 class SoftmaxConfig(Section):

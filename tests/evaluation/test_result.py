@@ -1,0 +1,92 @@
+"""Evaluation: its figures are those of the metrics, in the record's fields; inconsistent arrays are refused."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+
+from besnn.errors import InputError
+from besnn.evaluation import Evaluation, ScoredSet, classification_metrics, ood_intervals, ood_metrics
+
+Make = Callable[..., Evaluation]
+
+
+def test_metrics_have_the_fields_of_a_record(make_evaluation: Make) -> None:
+    evaluation = make_evaluation()
+    figures = evaluation.metrics(resamples=20, seed=4)
+    assert (figures["method"], figures["in"], figures["out"]) == ("softmax", "digits", ["eight and nine", "scrambled"])
+    assert set(figures["scores"]) == {"entropy", "max-probability"}
+    for score, sets in figures["scores"].items():
+        for name, row in sets.items():
+            pair = evaluation.known.scores[score], evaluation.unknown[name].scores[score]
+            assert row == ood_metrics(*pair)
+            assert figures["intervals"][score][name] == ood_intervals(*pair, resamples=20, seed=4)
+    expected = classification_metrics(evaluation.labels, evaluation.known.probabilities)
+    assert {name: figures[name] for name in expected} == expected
+    assert json.loads(json.dumps(figures))["threshold"] == evaluation.threshold
+
+
+def test_rates_count_decisions_with_exact_intervals(make_evaluation: Make) -> None:
+    evaluation = make_evaluation()
+    figures = evaluation.metrics(resamples=1)
+    for answers, rate in [
+        (evaluation.known, figures["false_alarm_rate"]),
+        (evaluation.unknown["scrambled"], figures["detection_rate"]["scrambled"]),
+    ]:
+        flagged = int(np.sum(answers.scores["entropy"] >= evaluation.threshold))
+        oracle = binomtest(flagged, len(answers)).proportion_ci(method="exact")
+        assert (rate["flagged"], rate["n"], rate["rate"]) == (flagged, len(answers), flagged / len(answers))
+        assert (rate["low"], rate["high"]) == pytest.approx((oracle.low, oracle.high))
+
+
+def test_tensors_are_taken_in() -> None:
+    answers = ScoredSet(
+        torch.tensor([[0.25, 0.75]]), {"entropy": torch.tensor([0.5])}, torch.tensor([0.1]), torch.tensor([True])
+    )
+    assert isinstance(answers.probabilities, np.ndarray)
+    assert answers.is_ood.tolist() == [True]
+    assert answers.predictions.tolist() == [1]
+
+
+def test_inputs_are_called_by_name_or_number() -> None:
+    arrays: dict[str, Any] = {"probabilities": [[1.0], [1.0]], "scores": {}, "p_values": [1, 1], "is_ood": [0, 0]}
+    assert ScoredSet(**arrays).name_of(1) == "#1"
+    assert ScoredSet(**arrays, names=["a.png", "b.png"]).name_of(1) == "b.png"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"p_values": [0.1, 0.2]}, "p_values 2"),
+        ({"scores": {"p_values": [0.1, 0.2]}}, "score 'p_values' 2"),
+        ({"scores": {"entropy": [np.nan]}}, "score 'entropy' has 1 NaN"),
+        ({"inputs": np.zeros((1, 2, 3))}, r"inputs have shape \[1, 2, 3\]"),
+        ({"names": ["a", "b"]}, "2 names for 1 inputs"),
+    ],
+)
+def test_wrong_answers_are_named(changes: dict[str, Any], words: str) -> None:
+    arrays: dict[str, Any] = {
+        "probabilities": [[0.5, 0.5]], "scores": {"entropy": [0.1]}, "p_values": [1.0], "is_ood": [False],
+    }  # fmt: skip
+    with pytest.raises(InputError, match=words):
+        ScoredSet(**(arrays | changes))
+
+
+def test_wrong_evaluations_are_named(make_evaluation: Make) -> None:
+    other_scores = ScoredSet(np.full((1, 8), 0.125), {"entropy": [0.1]}, [1.0], [False])
+    other_classes = ScoredSet([[0.5, 0.5]], {"entropy": [0.1], "max-probability": [0.5]}, [1.0], [False])
+    for changes, words in [
+        ({"labels": [0]}, "labels 1, known"),
+        ({"unknown": {}}, "no OOD set"),
+        ({"unknown": {"noise": other_scores}}, "'noise' has the scores"),
+        ({"unknown": {"noise": other_classes}}, "'noise' has probabilities of 2 classes"),
+        ({"unknown": {"digits": other_classes}}, "'digits' has probabilities of 2 classes"),
+        ({"default_score": "energy"}, "the default 'energy' among them"),
+        ({"alpha": 5}, "alpha=5"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            make_evaluation(**changes)
