@@ -1,5 +1,6 @@
 """The drift monitor: exact p-values, Ville's bound by simulation, power, and restarts."""
 
+import itertools
 import json
 import math
 import tracemalloc
@@ -12,7 +13,7 @@ from scipy.stats import beta, binom, kstest
 
 from besnn.detection import DriftMonitor
 from besnn.detection.bag import ScoreBag
-from besnn.detection.bets import BETS, log_payoffs
+from besnn.detection.bets import BETS, initial_log_capital, log_payoffs, play
 from besnn.errors import InputError
 
 
@@ -54,7 +55,7 @@ def test_every_bet_is_fair(bet: int) -> None:
     edges = [-400.0, -100.0, -20.0, *np.log(np.arange(1, 11) / 10)]
     parts = [
         quad(lambda x: float(np.exp(log_payoffs(np.array([math.exp(x)]))[0, bet] + x)), low + 1e-12, high)[0]
-        for low, high in zip(edges[:-1], edges[1:], strict=True)
+        for low, high in itertools.pairwise(edges)
     ]
     assert sum(parts) == pytest.approx(1, abs=1e-6)
 
@@ -70,14 +71,30 @@ def test_false_alarms_keep_to_villes_bound() -> None:
     assert alarms <= binom(streams, 1 / level).ppf(0.999)
 
 
-def test_the_martingale_has_mean_one() -> None:
-    """After a few steps, where its mean is not yet ruled by rare huge values."""
-    rng = np.random.default_rng(3)
-    capital = []
-    for seed in range(2000):
-        monitor = DriftMonitor(np.linspace(-2, 2, 41), 2.0, bag=rng.normal(size=20), seed=seed)
-        capital.append(math.exp(monitor.update(rng.normal(size=20))[-1]))
-    assert abs(np.mean(capital) - 1) < 4 * np.std(capital) / math.sqrt(len(capital))
+@pytest.mark.parametrize("step", [0, 10**8])
+def test_capital_is_neither_made_nor_lost_but_by_payoffs(step: int) -> None:
+    """With payoffs of 1 it stays; and it is linear in each payoff, so fair bets leave its mean: a martingale."""
+    before = initial_log_capital()
+    still, path = play(before, np.zeros((100_000, BETS)), step)
+    np.testing.assert_allclose(path, path[0], atol=1e-12)
+    if step == 0:
+        np.testing.assert_allclose(path, 0, atol=1e-12)
+    factors = np.random.default_rng(0).uniform(0.1, 3, size=BETS)
+    one_step, _ = play(before, np.zeros((1, BETS)), step)
+    np.testing.assert_allclose(play(before, np.log(factors)[None], step)[0], one_step + np.log(factors), rtol=1e-12)
+    assert (still > before).all()  # capital left rest for the bets
+
+
+def test_capital_follows_its_recursion() -> None:
+    payoffs = np.random.default_rng(1).uniform(0.2, 2, size=(300, BETS))
+    rest = [(1 + (t + 1) / 100) ** -0.25 for t in range(301)]
+    capital, totals = np.full(BETS, (1 - rest[0]) / BETS), []
+    for t, payoff in enumerate(payoffs, start=1):
+        capital = (capital + (rest[t - 1] - rest[t]) / BETS) * payoff
+        totals.append(capital.sum() + rest[t])
+    log_capital, path = play(initial_log_capital(), np.log(payoffs), 0)
+    np.testing.assert_allclose(log_capital, np.log(capital), rtol=1e-10)
+    np.testing.assert_allclose(path, np.log(totals), rtol=1e-10)
 
 
 CHANGES = {

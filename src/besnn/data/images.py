@@ -141,8 +141,10 @@ def _conform(image: Image.Image, spec: ImageSpec) -> Pixels:
     """Bring an open image to the spec, `uint8 [c, h, w]`; the whole picture is kept, so its sides may be stretched."""
     _, height, width = spec.shape
     flat = _flatten(image).convert("L" if spec.channels == 1 else "RGB")
-    pixels = np.asarray(flat if flat.size == (width, height) else flat.resize((width, height), Image.Resampling.BILINEAR))
-    return pixels[None] if spec.channels == 1 else pixels.transpose(2, 0, 1)
+    if flat.size != (width, height):
+        flat = flat.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(flat)
+    return np.array(pixels[None] if spec.channels == 1 else pixels.transpose(2, 0, 1), order="C")
 
 
 def _flatten(image: Image.Image) -> Image.Image:

@@ -4,6 +4,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -53,20 +54,20 @@ def load_npz(path: Path) -> Dataset:
 
 def read_blocks(path: Path, *, labelled: bool = False) -> Iterator[Block]:
     """Yield the rows of an `.npz`, in order; a bad row carries its reason and does not stop the rest."""
-    with _open(path) as archive:
-        try:
-            stored = _stored_array(archive, INPUTS)
+    try:
+        with ExitStack() as files:
+            archive = files.enter_context(_open(path))
+            stored = files.enter_context(_stored_array(archive, INPUTS))
             if not labelled:
-                for rows in stored.blocks():
-                    yield Block(*inputs_from_rows(rows), labels=[])
+                yield from (Block(*inputs_from_rows(rows), labels=[]) for rows in stored.blocks())
                 return
-            labels = _stored_array(archive, LABELS)
+            labels = files.enter_context(_stored_array(archive, LABELS))
             if labels.shape != stored.shape[:1]:
                 raise ValueError(f"labels of shape {list(labels.shape)} for {stored.shape[0]} inputs")
             for rows, cells in zip(stored.blocks(), labels.blocks(), strict=True):
                 yield Block(*inputs_from_rows(rows), labels=cells.tolist())
-        except (ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise DataError(f"{path} cannot be read ({one_line(error)}): save it again with numpy.savez") from error
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise DataError(f"{path} cannot be read ({one_line(error)}): save it again with numpy.savez") from error
 
 
 def _open(path: Path) -> zipfile.ZipFile:
@@ -81,18 +82,19 @@ def _find(archive: zipfile.ZipFile, names: Sequence[str]) -> str | None:
     return next((name for name in names if f"{name}.npy" in archive.namelist()), None)
 
 
-def _stored_array(archive: zipfile.ZipFile, names: Sequence[str]) -> StoredArray:
+@contextmanager
+def _stored_array(archive: zipfile.ZipFile, names: Sequence[str]) -> Iterator[StoredArray]:
     """Open an array of the archive and read its header."""
     name = _find(archive, names)
     if name is None:
         raise ValueError(f"no array is called {' or '.join(names)}")
-    file = archive.open(f"{name}.npy")
-    version = npy.read_magic(file)
-    if version not in _HEADER_READERS:
-        raise ValueError(f"{name} is in version {version} of numpy's format")
-    shape, fortran_order, dtype = _HEADER_READERS[version](file)
-    if dtype.hasobject:
-        raise ValueError(f"{name} holds Python objects, which are never unpickled")
-    if not shape:
-        raise ValueError(f"{name} is a single number, not one row an input")
-    return StoredArray(shape, fortran_order, dtype, file)
+    with archive.open(f"{name}.npy") as file:
+        version = npy.read_magic(file)
+        if version not in _HEADER_READERS:
+            raise ValueError(f"{name} is in version {version} of numpy's format")
+        shape, fortran_order, dtype = _HEADER_READERS[version](file)
+        if dtype.hasobject:
+            raise ValueError(f"{name} holds Python objects, which are never unpickled")
+        if not shape:
+            raise ValueError(f"{name} is a single number, not one row an input")
+        yield StoredArray(shape, fortran_order, dtype, file)

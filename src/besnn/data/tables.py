@@ -20,10 +20,9 @@ BLOCK_ROWS = 8192
 def column_names(path: Path) -> tuple[str, ...]:
     """Return the names of a table's columns."""
     try:
-        schema = _open_csv(path, [], {}).schema if _is_csv(path) else pa.parquet.read_schema(path)
+        names = tuple((_open_csv(path, [], {}).schema if _is_csv(path) else pa.parquet.read_schema(path)).names)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a table ({one_line(error)})") from error
-    names = tuple(schema.names)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{path} has two columns called {twice[0]!r}: rename one")
     return names

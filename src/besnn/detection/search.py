@@ -38,7 +38,8 @@ def kth_nearest_squared_distance(queries: Tensor, rows: Tensor, k: int) -> Tenso
     above = estimates[:, -1] if candidates.shape[1] < len(rows) else torch.full_like(estimates[:, 0], torch.inf)
     result = torch.empty_like(estimates[:, 0])
     block = max(1, RERANK_ELEMENTS // (window.shape[1] * rows.shape[1]))
-    for part in torch.arange(len(queries), device=queries.device).split(block):
+    for start in range(0, len(queries), block):
+        part = torch.arange(start, min(start + block, len(queries)), device=queries.device)
         exact = (queries[part, None] - rows[window[part]]).square().sum(dim=-1)
         kth = exact.kthvalue(k - sure, dim=1).values
         error = SAFETY * (estimates[part, sure:] - exact).abs().amax()

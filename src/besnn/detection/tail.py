@@ -33,7 +33,7 @@ class EmpiricalTail:
             raise InputError("reference scores must be finite, [n] and not all equal: score held-out in-distribution inputs")
         self._knots, counts = torch.unique_consecutive(self.reference, return_counts=True)
         at_least = n - counts.cumsum(0) + counts
-        self._surprises = -((1 + at_least) / (n + 1)).log().to(self._knots.dtype)
+        self._surprises = -((1 + at_least).to(self._knots.dtype) / (n + 1)).log()
         upper = self.reference[-1 - math.ceil(UPPER_SHARE * n) :]
         # Where the highest scores tie they have no excess: take the mean slope of the whole range instead.
         whole = (self._knots[-1] - self._knots[0]) / self._surprises[-1]

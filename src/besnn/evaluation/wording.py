@@ -46,8 +46,8 @@ def summary(evaluation: Evaluation) -> list[str]:
     >>> from besnn.evaluation import ScoredSet
     >>> answers = ScoredSet([[0.9, 0.1]], {"entropy": [0.3]}, p_values=[0.7], is_ood=[0])
     >>> sets = {"noise": answers}
-    >>> summary(Evaluation("Pets", "duq", ["cat", "dog"], 0.05, 0.6, "entropy", "photos", answers, [0], sets))[-1]
-    'Of 1 unknown inputs (noise) it caught 0\\xa0%; 1 passed as known.'
+    >>> summary(Evaluation("Pets", "duq", ["cat", "dog"], 0.05, 0.6, "entropy", "photos", answers, [0], sets))[0]
+    '“Pets” (DUQ) sorts inputs into 2 classes, and raises an alarm when an input looks like nothing it was trained for.'
     """
     hits = (evaluation.known.predictions == evaluation.labels).mean()
     n = len(evaluation.known)

@@ -23,7 +23,7 @@ from besnn.layers.initialise import Initialiser, normal
 from besnn.layers.layer import BatchEnsembleLayer
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import check_members
-from besnn.layers.norm import MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d, MemberBatchNorm
+from besnn.layers.norm import MemberBatchNorm, MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d
 
 _LAYERS: dict[type[nn.Module], type[BatchEnsembleLayer]] = {
     nn.Linear: BatchEnsembleLinear,

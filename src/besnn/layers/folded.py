@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from besnn.errors import InputError
 from besnn.layers.layer import BatchEnsembleLayer
+from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import split_members
 from besnn.layers.norm import from_packed, norm_affine, to_packed
 
@@ -135,3 +136,16 @@ class PackedAffine(nn.Module):
         """Scales and shifts every channel."""
         shape = (1, -1, *[1] * (x.ndim - 2))
         return torch.addcmul(self.shift.reshape(shape), x, self.scale.reshape(shape))
+
+
+def fold_layers(module: nn.Module, members: int) -> nn.Module:
+    """Replaces every batch-ensemble layer inside a module by its folded form on `rows`, in place."""
+    if isinstance(module, BatchEnsembleLinear):
+        return FoldedLinear(module)
+    if isinstance(module, BatchEnsembleLayer):
+        return OnRows(FoldedConv(module), members)
+    folded = {layer: fold_layers(layer, members) for layer in module.children()}
+    for name, layer in module._modules.items():  # unlike named_children, with all names of a layer that has several
+        if layer is not None:
+            setattr(module, name, folded[layer])
+    return module

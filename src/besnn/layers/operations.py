@@ -49,8 +49,8 @@ def is_rowwise(node: fx.Node, module: nn.Module | None) -> bool:
     if isinstance(module, _ROWWISE_MODULES):
         return not isinstance(module, MemberBatchNorm)
     if _is_reshape(node):
-        rows, *rest = _wanted_shape(node)
-        return rows == -1 and all(isinstance(size, int) for size in rest)
+        shape = _wanted_shape(node)
+        return shape[:1] == (-1,) and all(isinstance(size, int) for size in shape)
     return is_channelwise(node, module)
 
 
@@ -59,10 +59,10 @@ def flattens_rows(node: fx.Node, module: nn.Module | None) -> bool:
     if module is not None:
         return isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1)
     if node.target in ("flatten", torch.flatten):
-        return node.args[1:] == (1,) and not node.kwargs or (not node.args[1:] and node.kwargs == {"start_dim": 1})
+        return (*node.args[1:], *node.kwargs.items()) in ((1,), (("start_dim", 1),))
     if _is_reshape(node):
-        rows, *rest = _wanted_shape(node)
-        return rest == [-1] and _is_first_size(rows, node.args[0])
+        shape = _wanted_shape(node)
+        return shape[1:] == (-1,) and _is_first_size(shape[0], node.args[0])
     return False
 
 
@@ -85,7 +85,7 @@ def _is_reshape(node: fx.Node) -> bool:
 
 def _wanted_shape(node: fx.Node) -> tuple[Any, ...]:
     shape = node.args[1:]
-    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else (*shape, None)[: max(len(shape), 1)]
+    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
 
 
 def _is_first_size(size: Any, tensor: Any) -> bool:
@@ -94,5 +94,5 @@ def _is_first_size(size: Any, tensor: Any) -> bool:
         return False
     if size.target is operator.getitem:
         source, index = size.args
-        return index == 0 and isinstance(source, fx.Node) and is_size(source) and source.args[0] is tensor
+        return isinstance(source, fx.Node) and source.args in ((tensor,), (tensor, "shape")) and index == 0
     return size.target == "size" and size.args == (tensor, 0)

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from besnn.data.folder import load_folder, open_folder, walk_files
+from besnn.data.images import ImageSpec
+from besnn.errors import DataError, InputError
+
+SPEC = ImageSpec(4, channels=1)
+
+
+def save(path, shade=0, size=(4, 4), mode="L"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, shade if mode == "L" else (shade,) * 3).save(path)
+
+
+@pytest.fixture
+def animals(tmp_path):
+    """Two classes, one of them with images deeper down, among files that are no images."""
+    save(tmp_path / "dog" / "2.png", 20)
+    save(tmp_path / "dog" / "1.PNG", 10)
+    save(tmp_path / "cat" / "young" / "5.png", 50)
+    save(tmp_path / "cat" / "4.png", 40)
+    save(tmp_path / ".hidden" / "9.png", 90)
+    save(tmp_path / "cat" / ".9.png", 90)
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / ".DS_Store").write_bytes(b"\0")
+    return tmp_path
+
+
+def test_sub_folders_are_classes_in_sorted_order(animals):
+    loaded = load_folder(animals, SPEC)
+    assert loaded.class_names == ("cat", "dog")
+    assert loaded.labels.tolist() == [0, 0, 1, 1]
+    assert loaded.inputs[:, 0, 0, 0].tolist() == [40, 50, 10, 20]
+    assert loaded.inputs.shape == (4, 1, 4, 4)
+
+
+def test_a_flat_folder_has_no_labels(animals):
+    loaded = load_folder(animals / "dog", SPEC)
+    assert loaded.labels is None
+    assert loaded.class_names == ()
+    assert loaded.inputs[:, 0, 0, 0].tolist() == [10, 20]
+
+
+def test_linked_class_folders_are_followed(animals, tmp_path_factory):
+    links = tmp_path_factory.mktemp("links")
+    for name in ("cat", "dog"):
+        (links / name).symlink_to(animals / name)
+    assert load_folder(links, SPEC).labels.tolist() == [0, 0, 1, 1]
+
+
+def test_many_images_come_in_order(tmp_path):
+    for number in range(300):
+        save(tmp_path / f"{number:03}.png", number % 251)
+    assert load_folder(tmp_path).inputs[:, 0, 0, 0].tolist() == [number % 251 for number in range(300)]
+
+
+def test_the_hash_follows_content_and_names(animals):
+    def digest():
+        (value,) = load_folder(animals, SPEC).hashes.values()
+        return value
+
+    first = digest()
+    assert digest() == first
+    save(animals / "dog" / "2.png", 21)
+    changed = digest()
+    assert changed != first
+    (animals / "dog" / "2.png").rename(animals / "dog" / "3.png")
+    assert digest() not in (first, changed)
+
+
+def test_without_a_spec_the_images_keep_their_one_size(tmp_path):
+    save(tmp_path / "a.png", size=(5, 3))
+    assert load_folder(tmp_path).inputs.shape == (1, 1, 3, 5)
+    save(tmp_path / "b.png", size=(5, 3), mode="RGB")
+    assert load_folder(tmp_path).inputs.shape == (2, 3, 3, 5)
+    save(tmp_path / "c.png", size=(4, 3))
+    with pytest.raises(DataError, match=r"a.png is grey 3x5, c.png is grey 3x4"):
+        load_folder(tmp_path)
+
+
+def test_empty_folders_are_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no images"):
+        load_folder(tmp_path, SPEC)
+    save(tmp_path / "cat" / "1.png")
+    (tmp_path / "dog").mkdir()
+    with pytest.raises(DataError, match="dog holds no images"):
+        load_folder(tmp_path, SPEC)
+
+
+def test_images_beside_class_folders_are_refused(animals):
+    save(animals / "stray.png")
+    with pytest.raises(DataError, match=r"beside its class folders \(stray.png\)"):
+        load_folder(animals, SPEC)
+
+
+def test_a_broken_image_is_named(animals, one_line):
+    (animals / "dog" / "1.PNG").write_bytes(b"broken")
+    with pytest.raises(DataError) as caught:
+        load_folder(animals, SPEC)
+    one_line(caught, "1.PNG")
+
+
+def test_a_folder_beyond_the_budget_is_not_loaded(animals):
+    assert len(load_folder(animals, SPEC, byte_budget=4 * 16)) == 4
+    with pytest.raises(InputError, match="need more than 63 bytes"):
+        load_folder(animals, SPEC, byte_budget=63)
+
+
+def test_a_streaming_folder_gives_what_loading_gives(animals):
+    whole, opened = load_folder(animals, SPEC), open_folder(animals, SPEC)
+    assert len(opened) == 4
+    for place in range(4):
+        image, label = opened[place]
+        assert np.array_equal(image, whole.inputs[place])
+        assert label == whole.labels[place]
+    image, label = open_folder(animals / "dog", SPEC)[0]
+    assert (image[0, 0, 0], label) == (10, -1)
+
+
+def test_a_streaming_folder_is_divided_as_a_dataset(animals):
+    whole, opened = load_folder(animals, SPEC), open_folder(animals, SPEC)
+    for mine, theirs in zip(opened.split(0.5, seed=3), whole.split(0.5, seed=3), strict=True):
+        assert [mine[place][0][0, 0, 0] for place in range(len(mine))] == theirs.inputs[:, 0, 0, 0].tolist()
+        assert mine.labels.tolist() == theirs.labels.tolist()
+    assert open_folder(animals / "dog", SPEC).subset([1])[0][0][0, 0, 0] == 20
+
+
+def test_torch_batches_a_streaming_folder(animals):
+    torch = pytest.importorskip("torch")
+    images, labels = next(iter(torch.utils.data.DataLoader(open_folder(animals, SPEC), batch_size=4)))
+    assert images.dtype == torch.uint8
+    assert images.shape == (4, 1, 4, 4)
+    assert labels.tolist() == [0, 0, 1, 1]
+
+
+def test_walking_skips_what_is_hidden_only(animals):
+    names = [path.relative_to(animals).as_posix() for path in walk_files(animals)]
+    assert names == ["cat/4.png", "cat/notes.txt", "cat/young/5.png", "dog/1.PNG", "dog/2.png"]
+
+
+def test_walking_does_not_pass_over_a_folder_it_cannot_read(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        list(walk_files(tmp_path / "gone"))

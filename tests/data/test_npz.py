@@ -1,0 +1,111 @@
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from besnn.data.npz import load_npz, read_blocks
+from besnn.errors import DataError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 4), dtype=np.uint8)
+POINTS = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+LABELS = np.array([2, 0, 2, 0, 2, 10])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data.npz"
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_images_with_labels(path, save):
+    save(path, images=PIXELS, labels=LABELS)
+    loaded = load_npz(path)
+    assert np.array_equal(loaded.inputs[:, 0], PIXELS)
+    assert loaded.class_names == ("0", "2", "10")
+    assert loaded.labels.tolist() == [1, 0, 1, 0, 1, 2]
+    assert list(loaded.hashes) == [str(path)]
+
+
+def test_a_table_with_words_for_labels(path):
+    np.savez(path, X=POINTS, y=np.array(list("bababa")))
+    loaded = load_npz(path)
+    assert np.array_equal(loaded.inputs, POINTS)
+    assert loaded.class_names == ("a", "b")
+
+
+def test_without_labels(path):
+    np.savez(path, X=PIXELS)
+    loaded = load_npz(path)
+    assert loaded.is_image
+    assert loaded.labels is None
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_blocks_cover_all_rows_in_order(path, order):
+    rows = np.asarray(np.random.default_rng(2).normal(size=(2500, 3)), order=order)
+    np.savez(path, X=rows, y=np.arange(2500))
+    blocks = list(read_blocks(path, labelled=True))
+    assert [len(block.inputs) for block in blocks] == [1024, 1024, 452]
+    assert np.array_equal(np.concatenate([block.inputs for block in blocks]), rows.astype(np.float32))
+    assert [label for block in blocks for label in block.labels] == list(range(2500))
+
+
+def test_a_bad_row_stops_loading_and_says_which(path):
+    rows = np.zeros((2000, 2))
+    rows[1500, 1] = np.nan
+    np.savez(path, X=rows)
+    with pytest.raises(DataError, match=r"row 1500 \(the first is 0\): column 1 is not a finite number"):
+        load_npz(path)
+    assert [sum(map(bool, block.errors)) for block in read_blocks(path)] == [0, 1]
+
+
+def npy(array, **options):
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, **options)
+    return file.getvalue()
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+
+
+BAD = {
+    "nothing": {},
+    "no inputs": {"Z": npy(POINTS)},
+    "objects": {"X": npy(np.array([{}, {}], dtype=object), allow_pickle=True)},
+    "object labels": {"X": npy(POINTS), "y": npy(np.array([None] * 6, dtype=object), allow_pickle=True)},
+    "words": {"X": npy(np.array([["a"], ["b"]]))},
+    "a number": {"X": npy(np.array(3.0))},
+    "no rows": {"X": npy(POINTS[:0])},
+    "too few labels": {"X": npy(POINTS), "y": npy(LABELS[:5])},
+    "labels of two dimensions": {"X": npy(POINTS), "y": npy(LABELS[:, None])},
+    "cut short": {"X": npy(POINTS)[:-4]},
+    "no header": {"X": b"hello"},
+    "half a header": {"X": npy(POINTS)[:20]},
+    "a huge promise": {"X": npy(POINTS).replace(b"(6, 3)", b"(9999999999, 3)").replace(b" " * 8, b"", 1)},
+    "a later version": {"X": npy(np.zeros(1, [("\u00e4", "f4")]), version=(3, 0))},
+    "four channels": {"images": npy(np.zeros((2, 8, 8, 4), np.uint8))},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_archives(path, name, one_line):
+    archive(path, **BAD[name])
+    with pytest.raises(DataError) as caught:
+        load_npz(path)
+    one_line(caught, str(path))
+
+
+def test_files_that_are_no_archives(path, one_line):
+    np.savez(path, X=POINTS)
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    damaged[200] ^= 1  # within the stored numbers: the archive's own checksum tells
+    for content, words in ((b"", "not an .npz"), (whole[:200], "not an .npz"), (bytes(damaged), "CRC")):
+        path.write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            load_npz(path)
+        one_line(caught, words)

@@ -1,0 +1,197 @@
+import datetime
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from besnn.data.tables import load_table, read_blocks
+from besnn.errors import DataError
+
+
+def write(folder, text, name="table.csv"):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def parquet(folder, columns):
+    path = folder / "table.parquet"
+    pa.parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def rows_of(path, columns, **options):
+    blocks = list(read_blocks(path, columns, **options))
+    return np.concatenate([block.inputs for block in blocks]), [error for block in blocks for error in block.errors]
+
+
+def test_csv_and_parquet_of_one_table_load_the_same(tmp_path):
+    columns = {"width": [1.5, -2.0, 3e5], "label": ["b", "a", "b"], "count": [1, 2, 3]}
+    text = "width,label,count\n1.5,b,1\n-2,a,2\n3e5,b,3\n"
+    for path in (write(tmp_path, text), parquet(tmp_path, columns)):
+        loaded = load_table(path)
+        assert loaded.inputs.dtype == np.float32
+        assert loaded.inputs.tolist() == [[1.5, 1], [-2, 2], [3e5, 3]]
+        assert loaded.feature_names == ("width", "count")
+        assert loaded.class_names == ("a", "b")
+        assert loaded.labels.tolist() == [1, 0, 1]
+
+
+def test_the_class_column_and_the_features_can_be_named(tmp_path):
+    path = write(tmp_path, "name,x,y,species\nfirst,1,2,10\nsecond,3,4,9\n")
+    loaded = load_table(path, label="species", columns=["y", "x"])
+    assert loaded.inputs.tolist() == [[2, 1], [4, 3]]
+    assert loaded.class_names == ("9", "10")
+
+
+def test_without_a_class_column_there_are_no_labels(tmp_path):
+    loaded = load_table(write(tmp_path, "x,y\n1,2\n"))
+    assert loaded.labels is None
+    assert loaded.feature_names == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffx,label\n1,a\n",
+        "x,label\r\n1,a\r\n",
+        "x,label\n\n1,a\n\n",
+        '"x","label"\n"1","a"\n',
+        "x,label\n 1 ,a",
+        "x,label\n1,\u00e4\n",
+        'x,label\n1,"a\nb"\n',
+    ],
+)
+def test_common_kinds_of_csv(tmp_path, text):
+    loaded = load_table(write(tmp_path, text))
+    assert loaded.inputs.tolist() == [[1]]
+    assert loaded.feature_names == ("x",)
+
+
+def test_parquet_types_that_are_numbers(tmp_path):
+    columns = {
+        "flag": [True, False],
+        "price": [decimal.Decimal("1.25"), decimal.Decimal("2.50")],
+        "kind": pa.array(["1", "2"]).dictionary_encode(),
+        "tiny": pa.array([1, 2], pa.int8()),
+        "huge": pa.array([2**60, 1], pa.int64()),
+        "dotted.name": [0.5, 0.25],
+        "label": pa.array(["u", "v"]).dictionary_encode(),
+    }
+    loaded = load_table(parquet(tmp_path, columns))
+    assert loaded.inputs.tolist() == [[1, 1.25, 1, 1, 2.0**60, 0.5], [0, 2.5, 2, 2, 1, 0.25]]
+    assert loaded.class_names == ("u", "v")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "cannot be read as a table"),
+        ("x,label\n", "no rows"),
+        ("label\na\n", "0 feature columns"),
+        ("x,x,label\n1,2,a\n", "two columns called 'x'"),
+        ("x,city,label\n1,Paris,a\n", "row 0 (the first is 0): column 'city' is not a finite number ('Paris')"),
+        ("x,label\n1,a\n,b\n", "row 1 (the first is 0): column 'x' is empty"),
+        ("x,label\n1,a\nnan,b\n", "row 1 (the first is 0): column 'x' is not a finite number ('nan')"),
+        ("x,label\n1,a\n-inf,b\n", "column 'x' is not a finite number ('-inf')"),
+        ("x,label\n1,a\n1e39,b\n", "column 'x' is not a finite number ('1e39')"),
+        ("x,label\n1_0,a\n", "'1_0'"),
+        ("x,label\n1,a\n2\n", "row 1 (the first is 0): 1 cells instead of 2"),
+        ("x,label\n1,a\n2,b,c\n", "3 cells instead of 2"),
+        ("x,label\n1,a\n2,\n", "row 1: the label is missing"),
+        (b"x,label\n1,\xff\xfe\n", "cannot be read as a table"),
+        (b"x,l\xff\n1,a\n", "cannot be read as a table"),
+    ],
+)
+def test_bad_tables(tmp_path, text, words, one_line):
+    path = write(tmp_path, text)
+    with pytest.raises(DataError) as caught:
+        load_table(path)
+    one_line(caught, words, str(path))
+
+
+def test_a_missing_class_or_feature_column_is_named(tmp_path):
+    path = write(tmp_path, "x,y\n1,2\n")
+    with pytest.raises(DataError, match="no column 'species': its columns are x, y"):
+        load_table(path, label="species")
+    with pytest.raises(DataError, match="lacks column 'z': it has x, y"):
+        load_table(path, columns=["x", "z"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([datetime.datetime(2020, 1, 1)], "column 'x' is not a finite number"),
+        ([[1, 2]], "column 'x' is not a finite number"),
+        ([None], "column 'x' is empty"),
+        (["word"], "column 'x' is not a finite number ('word')"),
+    ],
+)
+def test_parquet_columns_that_are_no_numbers(tmp_path, cells, words, one_line):
+    with pytest.raises(DataError) as caught:
+        load_table(parquet(tmp_path, {"x": cells, "label": ["a"]}))
+    one_line(caught, words)
+
+
+def test_fractional_classes_are_refused(tmp_path):
+    with pytest.raises(DataError, match="label 0.5 is not a class"):
+        load_table(parquet(tmp_path, {"x": [1.0], "label": [0.5]}))
+
+
+def test_a_damaged_parquet_file(tmp_path, one_line):
+    path = parquet(tmp_path, {"x": np.random.default_rng(0).normal(size=1000), "label": ["a"] * 1000})
+    whole = path.read_bytes()
+    for damaged in (whole[:500], b"PAR1" + whole[4:], whole[:4] + b"\xff" * 300 + whole[304:], b""):
+        path.write_bytes(damaged if damaged != whole else whole[::-1])
+        with pytest.raises(DataError) as caught:
+            load_table(path)
+        one_line(caught, str(path))
+
+
+def test_bad_rows_do_not_stop_the_rest(tmp_path):
+    text = b"x,y\n1,2\nbad,4\n5\n6,7,8\n9,10\n\xff,1\n,3\n11,12\n13\n"
+    inputs, errors = rows_of(write(tmp_path, text), ["x", "y"])
+    assert [bool(error) for error in errors] == [False, True, True, True, False, True, True, False, True]
+    assert inputs[[0, 4, 7]].tolist() == [[1, 2], [9, 10], [11, 12]]
+    assert not inputs[[1, 2, 3, 5, 6, 8]].any()
+    assert errors[1] == "column 'x' is not a finite number ('bad')"
+    assert errors[2] == "1 cells instead of 2"
+
+
+@given(st.lists(st.sampled_from(["good", "ragged", "word", "blank"]), min_size=1, max_size=60), st.integers(0, 3))
+def test_every_row_is_accounted_for_in_order(tmp_path_factory, kinds, padding):
+    cells = {"good": "{0},{0}", "ragged": "{0}", "word": "{0},word", "blank": ",{0}"}
+    lines = [cells[kind].format(row) for row, kind in enumerate(kinds)]
+    path = write(tmp_path_factory.mktemp("rows"), "x,y\n" + "\n".join(lines) + "\n" * padding)
+    inputs, errors = rows_of(path, ["x", "y"])
+    assert len(inputs) == len(errors) == len(kinds)
+    for row, kind in enumerate(kinds):
+        assert (errors[row] == "") == (kind == "good")
+        assert inputs[row].tolist() == ([row, row] if kind == "good" else [0, 0])
+
+
+def test_ragged_rows_keep_their_places_across_blocks(tmp_path):
+    """A file of several megabytes is read in blocks of one; every 1,000th row is ragged, and so are the last ones."""
+    rows = 200_000
+    ragged = set(range(0, rows, 1000)) | set(range(rows - 5, rows))
+    lines = [str(row) if row in ragged else f"{row},{row}.25,padding" for row in range(rows)]
+    path = write(tmp_path, "x,y,z\n" + "\n".join(lines))
+    blocks = list(read_blocks(path, ["x", "y"]))
+    assert len(blocks) > 2
+    inputs = np.concatenate([block.inputs for block in blocks])
+    errors = [error for block in blocks for error in block.errors]
+    assert [row for row, error in enumerate(errors) if error] == sorted(ragged)
+    assert all(row in ragged or value == row for row, value in enumerate(inputs[:, 0]))
+
+
+def test_parquet_is_read_in_blocks(tmp_path):
+    path = parquet(tmp_path, {"x": np.arange(20_000.0), "y": [None if row == 9000 else row for row in range(20_000)]})
+    blocks = list(read_blocks(path, ["y", "x"]))
+    assert [len(block.errors) for block in blocks] == [8192, 8192, 3616]
+    inputs, errors = rows_of(path, ["y", "x"])
+    assert [row for row, error in enumerate(errors) if error] == [9000]
+    assert np.array_equal(np.delete(inputs[:, 1], 9000), np.delete(np.arange(20_000), 9000))
