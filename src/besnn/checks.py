@@ -10,7 +10,7 @@ from besnn.errors import InputError
 
 
 def _values_readable(tensor: Tensor) -> bool:
-    if torch.compiler.is_compiling() or isinstance(tensor, torch._subclasses.FakeTensor):
+    if torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, torch._subclasses.FakeTensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 

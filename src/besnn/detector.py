@@ -32,7 +32,7 @@ class Detector:
         model: trained; its classes are frozen if they were not.
         preprocessing: from raw inputs (pixels 0 to 255, table columns) to the model's.
         class_names: by class index.
-        recipe: what the model was built from; with None the file can only be loaded with the same `feature_extractor` at hand.
+        recipe: what the model was built from; with None the file can only be loaded with a model of the same kind at hand.
         scoring: the score to decide by; the method's own unless given.
         layer: the inner layer whose features density scores look at; Φ's output unless given.
         provenance: where it comes from; see `besnn.training.provenance`.
@@ -85,19 +85,21 @@ class Detector:
             self._networks[layer] = InferenceNetwork(self.model, self.preprocessing, layer)
         return self._networks[layer]
 
-    @torch.inference_mode()
     def outputs(self, inputs: Array, layer: str | None = None, batch_size: int = 512) -> Iterator[tuple[Tensor, Tensor]]:
         """Evidence `[members, batch, classes]` and features `[members, batch, d]` of Φ or the named layer, batch by batch."""
-        raw = self._raw(inputs)
-        network = self.network(layer)
-        for batch in raw.split(batch_size):
+        raw, network = self._raw(inputs), self.network(layer)  # at the call, not when the first batch is asked for
+        return self._outputs(raw, network, batch_size)
+
+    @torch.inference_mode()
+    def _outputs(self, raw: Tensor, network: InferenceNetwork, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in raw.split(batch_size) if len(raw) else ():
             yield network(batch.to(self.device))
 
     def score(self, inputs: Array, name: str | None = None, batch_size: int = 512) -> NDArray[np.float32]:
         """The OOD score of each input, `[n]`: the one that decides, or another by name; no calibration needed."""
         layer = self._layer_for(self.scoring.name if name is None else name)
         parts = [self.scoring.score(e, f, name).float().cpu() for e, f in self.outputs(inputs, layer, batch_size)]
-        return torch.cat(parts).numpy() if parts else np.empty(0, np.float32)
+        return torch.cat([torch.empty(0), *parts]).numpy()
 
     def calibrate(self, inputs: Array, alpha: float = 0.05, delta: float | None = None) -> Self:
         """Sets the threshold from held-out in-distribution inputs, so that P(false alarm) ≤ alpha; see `ConformalThreshold`."""
@@ -113,15 +115,14 @@ class Detector:
         if self.threshold is None:
             raise NotReadyError("the detector is not calibrated: call calibrate(inputs, alpha) with held-out inputs first")
         layer = self._layer_for(self.scoring.name)
-        probabilities, scores, members = [], [], []
+        log_probabilities, scores = [torch.empty(0, len(self.class_names))], [torch.empty(0)]
+        choices = [torch.empty(self.model.members, 0, dtype=torch.int64)]
         for evidence, features in self.outputs(inputs, layer, batch_size):
-            probabilities.append(self.model.log_probabilities(evidence).exp().float().cpu())
+            log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
             scores.append(self.scoring.score(evidence, features).float().cpu())
-            own = (self.model.log_probabilities(member[None]).argmax(dim=-1) for member in evidence)
-            members.append(torch.stack(list(own)).cpu())
-        score = torch.cat(scores) if scores else torch.empty(0)
-        by_class = torch.cat(probabilities) if probabilities else torch.empty(0, len(self.class_names))
-        choices = torch.cat(members, dim=1) if members else torch.empty(self.model.members, 0, dtype=torch.int64)
+            own = [self.model.log_probabilities(member[None]).argmax(dim=-1) for member in evidence]
+            choices.append(torch.stack(own).cpu())
+        by_class, score = torch.cat(log_probabilities).exp(), torch.cat(scores)
         indices = by_class.argmax(dim=1).numpy()
         return Predictions(
             labels=np.asarray(self.class_names)[indices],
@@ -130,16 +131,16 @@ class Detector:
             score=score.numpy(),
             p_value=self.threshold.p_values(score.double()).numpy(),
             is_ood=self.threshold.is_ood(score).numpy(),
-            member_labels=choices.numpy(),
+            member_labels=torch.cat(choices, dim=1).numpy(),
         )
 
     def _layer_for(self, score: str) -> str | None:
         return None if score in self.scoring.evidence_scores else self.layer
 
     def _raw(self, inputs: Array) -> Tensor:
-        raw = torch.as_tensor(inputs)
+        raw = _as_tensor(inputs)
         wants = list(self.input_shape)
-        if list(raw.shape[1:]) != wants:
+        if list(raw.shape[1:]) != wants or not raw.ndim:
             raise InputError(f"inputs have shape {list(raw.shape)}: this model takes [n, {', '.join(map(str, wants))}]")
         is_image = len(wants) == 3
         if is_image and raw.dtype != torch.uint8:
@@ -149,6 +150,7 @@ class Detector:
         if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
             row = int((~torch.isfinite(raw)).flatten(1).any(dim=1).nonzero()[0])
             raise InputError(f"input {row} holds NaN or infinite values: remove the row or fill them in")
+        # A number too large for float32 becomes infinite, and preprocessing brings it back to the farthest that it knows.
         return raw if is_image else raw.float()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -183,11 +185,13 @@ class Detector:
         """
         path = Path(path)
         tensors, header = read_model_file(path)
+        if model is None and header.get("recipe") is None:
+            raise InputError(
+                f"model file {path} holds a network of your own: pass an untrained model like it, Detector.load(path, model)"
+            )
         try:
             return cls._from_parts(tensors, header, model)
         except (KeyError, TypeError, RuntimeError, ValueError) as error:
-            if isinstance(error, InputError | NotReadyError):
-                raise
             reason = " ".join(str(error).split())[:300]
             raise DataError(f"model file {path} does not fit its own description ({reason}): train the model again") from None
 
@@ -195,13 +199,13 @@ class Detector:
     def _from_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None) -> Self:
         recipe = None if header["recipe"] is None else parse_recipe(header["recipe"])
         if model is None:
-            if recipe is None:
-                raise InputError(
-                    "the file holds a network of your own: pass an untrained model of its kind, Detector.load(path, model)"
-                )
+            assert recipe is not None
             with torch.device("meta"):  # nothing is allocated before the file's tensors are known to fit
                 model, _ = build_method(recipe, tuple(header["input_shape"]), len(header["class_names"]))
         weights = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
+        for name, own in model.state_dict().items():
+            if name in weights and weights[name].dtype != own.dtype:
+                raise TypeError(f"{name} is of {weights[name].dtype}, not {own.dtype}")
         model.eval()
         model.load_state_dict(weights, assign=True)
         preprocessing = Preprocessing(tuple(header["input_shape"]), tensors["preprocessing/mean"], tensors["preprocessing/std"])
@@ -218,3 +222,14 @@ class Detector:
         if (calibration := header["calibration"]) is not None:
             detector.threshold = ConformalThreshold(tensors["calibration/scores"], calibration["alpha"], calibration["delta"])
         return detector
+
+
+def _as_tensor(inputs: Array) -> Tensor:
+    """Anything like an array as a tensor, without a copy where that can be."""
+    if isinstance(inputs, Tensor):
+        return inputs
+    try:
+        return torch.from_numpy(np.require(inputs, requirements=["C", "W"]))  # torch warns of arrays that it may not write to
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"inputs are no array of numbers ({reason}): pass one number for each column or pixel") from None

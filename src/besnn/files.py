@@ -33,6 +33,12 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
+def remove_partials(folder: Path) -> None:
+    """Removes what writers that were killed left behind in a folder; no other process may be writing there."""
+    for path in folder.glob(".*-*.partial*"):
+        path.unlink(missing_ok=True)
+
+
 def _umask() -> int:
     current = os.umask(0o022)
     os.umask(current)

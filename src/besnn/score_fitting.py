@@ -7,54 +7,63 @@ from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
 from besnn.detection.combined import CombinedScore
-from besnn.detection.density import Density
+from besnn.detection.density import DENSITIES, Density
 from besnn.detection.gaussians import ClassGaussianDensity
 from besnn.detection.neighbours import NearestNeighbourDensity
+from besnn.detection.scores import scores_for
 from besnn.detection.scoring import COMBINED, Scoring
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
+from besnn.model import OODClassifier
 from besnn.training.config import ScoreConfig
+from besnn.training.source import Data, in_order, open_source
 
 METHOD, AUTO = "method", "auto"
 
 
-def fit_scoring(detector: Detector, config: ScoreConfig, training: Dataset, validation: Dataset | None) -> None:
+def check_score_name(name: str, model: OODClassifier, has_validation: bool) -> None:
+    """Refuses a `score.name` that `fit_scoring` would not know or could not fit; to be called before training."""
+    names = [AUTO, METHOD, COMBINED, *DENSITIES, *scores_for(model.evidence_kind)]
+    if name not in names:
+        raise InputError(f"score.name={name!r} is unknown for {model.method}: use one of {', '.join(names)}")
+    if name == COMBINED and not has_validation:
+        raise InputError("score.name='combined' needs validation data: set data.validation above 0")
+
+
+def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None) -> None:
     """Gives a detector its score: fits the densities that are wanted to training features, then settles which score decides.
 
     Args:
         detector: trained; changed in place.
         config: which score, which densities.
         training: what densities are fitted to.
-        validation: held-out data, the reference for combining scores and for choosing one; without it the method's own decides.
+        validation: held-out data, the reference for combining scores and for choosing one; with fewer than two rows of it
+            `auto` means the method's own score.
     """
-    own = detector.model.default_score
-    if config.name == METHOD or (config.name == AUTO and validation is None):
+    check_score_name(config.name, detector.model, has_validation=validation is not None)
+    kind, own = detector.model.evidence_kind, detector.model.default_score
+    name = config.name
+    if name == METHOD or (name == AUTO and (validation is None or len(validation) < 2)):
+        name = own
+    if name in scores_for(kind):
+        detector.scoring = Scoring(kind, name)
         return
     detector.layer = _existing_layer(detector, config.layer)
-    evidence_only = Scoring(detector.model.evidence_kind, own)
-    if config.name in evidence_only.names:
-        detector.scoring = Scoring(detector.model.evidence_kind, config.name)
-        return
-    wanted = config.densities if config.name in (AUTO, COMBINED) else (config.name,)
+    wanted = config.densities if name in (AUTO, COMBINED) else (name,)
     densities = _fit_densities(detector, config, wanted, training)
     combined = None
-    if validation is not None and densities:
-        first = next(iter(densities))
-        parts = Scoring(detector.model.evidence_kind, own, densities)
-        reference = all_scores(detector, parts, validation.inputs, [own, first])
-        combined = CombinedScore({name: torch.from_numpy(scores) for name, scores in reference.items()})
-    scoring = Scoring(detector.model.evidence_kind, own, densities, combined)
-    if config.name == AUTO:
+    if validation is not None and name in (AUTO, COMBINED):
+        combined = _combine(detector, own, densities, validation)
+    scoring = Scoring(kind, own, densities, combined)
+    if name == AUTO:
         assert validation is not None
         candidates = [own, *densities, *([COMBINED] if combined is not None else [])]
         table = made_up_aurocs(detector, scoring, validation, candidates)
         detector.provenance["score_choice"] = table
         name = max(candidates, key=lambda candidate: float(np.mean(list(table[candidate].values()))))
-    else:
-        name = config.name
-    if name not in scoring.names:
-        raise InputError(f"score.name={name!r} cannot be had here: choose one of auto, method, {', '.join(scoring.names)}")
+    if name == COMBINED and combined is None:
+        raise InputError(f"score.name='combined' cannot be had: {own} or a density is the same for all validation inputs")
     detector.scoring = scoring.keep(name)
 
 
@@ -64,7 +73,7 @@ def all_scores(
     """Several scores of the same inputs, `{name: [n]}`, with one pass through the network; all of them unless named."""
     names = scoring.names if names is None else names
     layer = detector.layer if any(name not in scoring.evidence_scores for name in names) else None
-    collected: dict[str, list[Tensor]] = {name: [] for name in names}
+    collected: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in names}
     for evidence, features in detector.outputs(inputs, layer):
         for name in names:
             collected[name].append(scoring.score(evidence, features, name).float().cpu())
@@ -84,22 +93,31 @@ def made_up_aurocs(detector: Detector, scoring: Scoring, validation: Dataset, na
 
 def _existing_layer(detector: Detector, layer: str | None) -> str | None:
     """The layer where every extractor has one of that name."""
-    if layer is None:
-        return None
     present = all(layer in dict(extractor.named_modules()) for extractor in detector.model.extractors())
     return layer if present else None
 
 
-def _fit_densities(detector: Detector, config: ScoreConfig, names: tuple[str, ...], training: Dataset) -> dict[str, Density]:
-    neighbour = min(config.neighbour, config.stored_rows, len(training))
+def _fit_densities(detector: Detector, config: ScoreConfig, names: tuple[str, ...], training: Data) -> dict[str, Density]:
+    rows = np.arange(len(training))
+    if names == ("nearest-neighbour",) and len(rows) > config.stored_rows:  # it would draw among the features, all computed
+        rows = np.sort(np.random.default_rng(0).choice(rows, config.stored_rows, replace=False))
+    neighbour = min(config.neighbour, config.stored_rows, len(rows))
     makers: dict[str, Density] = {
         "nearest-neighbour": NearestNeighbourDensity(neighbour, storage="int8", max_rows=config.stored_rows),
         "class-gaussian": ClassGaussianDensity(),
     }
-    if unknown := [name for name in names if name not in makers]:
-        evidence = ", ".join(detector.scoring.names)
-        raise InputError(f"score.name={unknown[0]!r} is unknown: use auto, method, combined, {', '.join(makers)}, {evidence}")
-    assert training.labels is not None
-    labels = torch.from_numpy(training.labels)
-    features = torch.cat([features.cpu() for _, features in detector.outputs(training.inputs, detector.layer)], dim=1)
+    feature_parts, label_parts = [], []
+    for inputs, labels in in_order(open_source(training.subset(rows), torch.device("cpu")), 4096):
+        feature_parts += [features.cpu() for _, features in detector.outputs(inputs, detector.layer)]
+        label_parts.append(labels)
+    features, labels = torch.cat(feature_parts, dim=1), torch.cat(label_parts)
     return {name: makers[name].fit(features, labels) for name in names}
+
+
+def _combine(detector: Detector, own: str, densities: dict[str, Density], validation: Dataset) -> CombinedScore | None:
+    """The method's own score with the first density; None where one of them tells no validation inputs apart."""
+    scoring = Scoring(detector.model.evidence_kind, own, densities)
+    reference = all_scores(detector, scoring, validation.inputs, [own, next(iter(densities))])
+    if any(np.ptp(scores) == 0 for scores in reference.values()):
+        return None
+    return CombinedScore({name: torch.from_numpy(scores) for name, scores in reference.items()})

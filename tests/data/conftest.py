@@ -10,6 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("no-deadline", deadline=None)  # the first example of a test pays for imports
+settings.load_profile("no-deadline")
 
 UNPACK = Path(__file__).resolve().parents[3] / "shared" / "data" / "unpack.py"
 

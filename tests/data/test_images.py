@@ -28,6 +28,7 @@ def noise(mode="RGB", size=(8, 6)):
 def test_spec():
     assert ImageSpec((2, 3), channels=1).shape == (1, 2, 3)
     assert str(ImageSpec(4, channels=3)) == "RGB 4x4"
+    assert ImageSpec(4, channels=1) == ImageSpec((4, 4), channels=1)
     with pytest.raises(InputError, match="channels=2"):
         ImageSpec(4, channels=2)
     with pytest.raises(InputError, match="not positive"):

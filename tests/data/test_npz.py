@@ -104,7 +104,15 @@ def test_files_that_are_no_archives(path, one_line):
     whole = path.read_bytes()
     damaged = bytearray(whole)
     damaged[200] ^= 1  # within the stored numbers: the archive's own checksum tells
-    for content, words in ((b"", "not an .npz"), (whole[:200], "not an .npz"), (bytes(damaged), "CRC")):
+    encrypted = bytearray(whole)
+    for place in (6, whole.index(b"PK\1\2") + 8):
+        encrypted[place] |= 1
+    for content, words in (
+        (bytes(encrypted), "encrypted"),
+        (b"", "not a zip file"),
+        (whole[:200], "not a zip file"),
+        (bytes(damaged), "CRC"),
+    ):
         path.write_bytes(content)
         with pytest.raises(DataError) as caught:
             load_npz(path)

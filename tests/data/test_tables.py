@@ -103,8 +103,8 @@ def test_parquet_types_that_are_numbers(tmp_path):
         ("x,label\n1,a\n2\n", "row 1 (the first is 0): 1 cells instead of 2"),
         ("x,label\n1,a\n2,b,c\n", "3 cells instead of 2"),
         ("x,label\n1,a\n2,\n", "row 1: the label is missing"),
-        (b"x,label\n1,\xff\xfe\n", "cannot be read as a table"),
-        (b"x,l\xff\n1,a\n", "cannot be read as a table"),
+        (b"x,l\xff\n1,a\n", "row 0 (the first is 0): column 'l"),
+        ('x,"two\nlines",label\n1,?,a\n', "column 'two"),
     ],
 )
 def test_bad_tables(tmp_path, text, words, one_line):
@@ -114,12 +114,20 @@ def test_bad_tables(tmp_path, text, words, one_line):
     one_line(caught, words, str(path))
 
 
+def test_bytes_that_are_not_utf8_tell_classes_apart_all_the_same(tmp_path):
+    loaded = load_table(write(tmp_path, b"x,label\n1,\xff\n2,\xfe\n"))
+    assert loaded.labels.tolist() == [1, 0]
+    assert loaded.class_names == ("\\xfe", "\\xff")
+
+
 def test_a_missing_class_or_feature_column_is_named(tmp_path):
     path = write(tmp_path, "x,y\n1,2\n")
     with pytest.raises(DataError, match="no column 'species': its columns are x, y"):
         load_table(path, label="species")
     with pytest.raises(DataError, match="lacks column 'z': it has x, y"):
         load_table(path, columns=["x", "z"])
+    with pytest.raises(DataError, match="lacks column 'z': it has two lines"):
+        load_table(write(tmp_path, '"two\nlines"\n1\n'), columns=["z"])
 
 
 @pytest.mark.parametrize(
@@ -138,22 +146,23 @@ def test_parquet_columns_that_are_no_numbers(tmp_path, cells, words, one_line):
 
 
 def test_fractional_classes_are_refused(tmp_path):
-    with pytest.raises(DataError, match="label 0.5 is not a class"):
+    with pytest.raises(DataError, match=r"label 0\.5 is not a class"):
         load_table(parquet(tmp_path, {"x": [1.0], "label": [0.5]}))
 
 
 def test_a_damaged_parquet_file(tmp_path, one_line):
     path = parquet(tmp_path, {"x": np.random.default_rng(0).normal(size=1000), "label": ["a"] * 1000})
     whole = path.read_bytes()
-    for damaged in (whole[:500], b"PAR1" + whole[4:], whole[:4] + b"\xff" * 300 + whole[304:], b""):
-        path.write_bytes(damaged if damaged != whole else whole[::-1])
+    renamed = whole.replace(b"label", b"\xffabel")
+    for damaged in (whole[:500], whole[::-1], whole[:4] + b"\xff" * 300 + whole[304:], renamed, b""):
+        path.write_bytes(damaged)
         with pytest.raises(DataError) as caught:
             load_table(path)
         one_line(caught, str(path))
 
 
 def test_bad_rows_do_not_stop_the_rest(tmp_path):
-    text = b"x,y\n1,2\nbad,4\n5\n6,7,8\n9,10\n\xff,1\n,3\n11,12\n13\n"
+    text = b"x,y\n1,2\nbad,4\n5\n6,7,\xff\n9,10\n\xff,1\n,3\n11,12\n13\n"
     inputs, errors = rows_of(write(tmp_path, text), ["x", "y"])
     assert [bool(error) for error in errors] == [False, True, True, True, False, True, True, False, True]
     assert inputs[[0, 4, 7]].tolist() == [[1, 2], [9, 10], [11, 12]]

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
@@ -92,6 +92,7 @@ def test_ties_keep_the_guarantee(levels: int) -> None:
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6), min_size=20, max_size=60)
 
 
+@settings(max_examples=50)
 @given(calibration=SCORES, scores=SCORES, alpha=st.sampled_from([0.05, 0.1, 0.25, 0.5]))
 def test_p_values_equal_their_definition_and_decide_alike(calibration: list[float], scores: list[float], alpha: float) -> None:
     if min(calibration) == max(calibration):

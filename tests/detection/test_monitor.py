@@ -153,10 +153,12 @@ def test_a_fresh_monitor_can_be_saved() -> None:
 
 
 def test_refuses_the_state_of_another_monitor() -> None:
-    with pytest.raises(InputError, match="another edges"):
+    with pytest.raises(InputError, match="different edges"):
         monitor_of(0).load_state_dict(monitor_of(1).state_dict())
-    with pytest.raises(InputError, match="another alarm_level"):
+    with pytest.raises(InputError, match="different alarm_level"):
         monitor_of(0).load_state_dict(monitor_of(0, alarm_level=50.0).state_dict())
+    with pytest.raises(InputError, match=r"lacks \['counts'\]"):
+        monitor_of(0).load_state_dict({key: value for key, value in monitor_of(0).state_dict().items() if key != "counts"})
 
 
 def test_after_a_hundred_million_steps_a_change_is_still_found() -> None:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sklearn.neighbors import NearestNeighbors
 
 from besnn.detection import search
@@ -72,10 +73,17 @@ def test_finds_near_duplicates_far_from_the_origin() -> None:
     )
 
 
-@given(data=st.data(), k=st.integers(1, 30))
-def test_ties_and_duplicates(data: st.DataObject, k: int) -> None:
-    whole = st.lists(st.lists(st.integers(-2, 2).map(float), min_size=3, max_size=3), min_size=30, max_size=60)
-    queries, rows = (torch.tensor(data.draw(whole)) for _ in range(2))
+WHOLE = st.integers(-2, 2).map(float)
+
+
+@settings(max_examples=50)
+@given(
+    queries=arrays(np.float32, (10, 3), elements=WHOLE),
+    rows=arrays(np.float32, (60, 3), elements=WHOLE),
+    k=st.integers(1, 60),
+)
+def test_ties_and_duplicates(queries: torch.Tensor, rows: torch.Tensor, k: int) -> None:
+    queries, rows = torch.as_tensor(queries), torch.as_tensor(rows)
     assert torch.equal(kth_nearest_squared_distance(queries, rows, k), brute_force(queries, rows, k).float())
 
 

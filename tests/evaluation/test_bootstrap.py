@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -15,6 +15,7 @@ from besnn.evaluation.bootstrap import metrics_of_counts
 counts = st.lists(st.integers(0, 30), min_size=6, max_size=6).filter(any)
 
 
+@settings(deadline=None, max_examples=60)
 @given(counts, counts)
 def test_metrics_of_counts_equal_ood_metrics(in_counts: list[int], out_counts: list[int]) -> None:
     values = np.arange(6.0)
@@ -71,5 +72,7 @@ def test_wrong_settings_are_named() -> None:
         ood_intervals([0.0], [1.0], resamples=0)
     with pytest.raises(InputError, match="level=95"):
         bootstrap_interval(lambda a, b: 0.0, [0.0], [1.0], level=95, resamples=2)
+    with pytest.raises(InputError, match="sample 1 is empty"):
+        bootstrap_interval(lambda a, b: 0.0, [0.0], [])
     with pytest.raises(InputError, match="sample 0 2, sample 1 1"):
         bootstrap_interval(accuracy, [0, 1], [[1.0, 0.0]], paired=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassCalibrationError
 
@@ -49,6 +49,7 @@ def test_brier_score_against_a_loop() -> None:
     assert brier_score(labels, probabilities) == pytest.approx(total / 30)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.sampled_from(["width", "mass"]))
 def test_bins_partition_the_inputs(seed: int, bins: int, binning: str) -> None:
     labels, probabilities = predictions(seed, n=50)

@@ -1,7 +1,7 @@
 """Exact binomial intervals against scipy's test and their own promise."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
@@ -9,6 +9,7 @@ from besnn.errors import InputError
 from besnn.evaluation import binomial_interval
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 500), st.data(), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
 def test_against_scipy(trials: int, data: st.DataObject, level: float) -> None:
     successes = data.draw(st.integers(0, trials))

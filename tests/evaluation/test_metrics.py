@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, roc_auc_score
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision
@@ -29,6 +29,7 @@ def brute_force_fpr(accepted_first: list[float], others: list[float]) -> float:
     raise AssertionError("the largest threshold accepts all")
 
 
+@settings(deadline=None, max_examples=60)
 @given(tied_scores, tied_scores)
 def test_figures_equal_brute_force_with_ties(inside: list[float], outside: list[float]) -> None:
     figures = ood_metrics(inside, outside)
@@ -39,6 +40,7 @@ def test_figures_equal_brute_force_with_ties(inside: list[float], outside: list[
     assert (figures["n_in"], figures["n_out"]) == (len(inside), len(outside))
 
 
+@settings(deadline=None, max_examples=60)
 @given(tied_scores, tied_scores)
 def test_swapping_the_sets_mirrors_every_figure(inside: list[float], outside: list[float]) -> None:
     figures = ood_metrics(inside, outside)
@@ -64,6 +66,7 @@ def test_against_sklearn_and_torchmetrics(decimals: int) -> None:
     assert figures["aupr_in"] == pytest.approx(BinaryAveragePrecision()(1 - squashed, 1 - targets).item(), abs=1e-6)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 10**7))
 def test_required_positives_is_the_least_count_of_95_percent(n: int) -> None:
     count = required_positives(n)
@@ -110,6 +113,7 @@ def test_wrong_scores_are_named(inside: list[float], outside: list[float], words
     assert "\n" not in str(caught.value)
 
 
+@settings(deadline=None, max_examples=60)
 @given(tied_scores, tied_scores)
 def test_curves_carry_the_figures(inside: list[float], outside: list[float]) -> None:
     figures = ood_metrics(inside, outside)

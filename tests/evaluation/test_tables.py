@@ -94,6 +94,13 @@ def test_methods_sets_and_variants_beyond_the_paper_get_rows_beside_their_set() 
     assert all(NOT_RUN in cells for cells in plain)  # a variant does not pass for the plain method
 
 
+def test_a_score_that_was_not_recorded_has_no_row() -> None:
+    record = fields()
+    del record["scores"]["tempered-entropy"]
+    sources = {cells[3] for cells in rows_of([parse_record(record)], TITLE_1) if cells[1] == "BE-SNN, N = 4"}
+    assert sources == {"paper", "ours, knn-density (default)", "ours"}  # cifar10: not run
+
+
 def test_other_experiments_show_every_score() -> None:
     records = [parse_record(fields(experiment="ablations", variant=f"λ2 = {value}")) for value in (0.0, 0.5)]
     rows = rows_of(records, "Experiment: ablations")

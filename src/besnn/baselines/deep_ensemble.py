@@ -44,6 +44,10 @@ class DeepEnsemble(OODClassifier):
         self.heads = nn.ModuleList(nn.Linear(feature_dim, num_classes) for _ in feature_extractors)
         self.num_classes, self.feature_dim, self.members = num_classes, feature_dim, len(feature_extractors)
 
+    def extractors(self) -> list[nn.Module]:
+        """Φ_1 … Φ_N."""
+        return list(self.feature_extractors)
+
     def features(self, x: Tensor) -> Tensor:
         """Φ_n(x) of every member, `[members, batch, d]`, from a batch `[batch, ...]`."""
         check_inputs(x)

@@ -22,6 +22,9 @@ Covariance = Literal["identity", "diagonal"]
 class GaussianClassifier(SingleNetwork):
     """A classifier by the likelihood of the features under one Gaussian a class, N(μ_c, Λ_c), with equal priors.
 
+    The mean of all log variances is kept at 0. Nothing is lost, as Φ can scale its features. Were it free, features, means and
+    variances could shrink together, which lowers the likelihood term without bound until training diverges.
+
     Args:
         feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
         num_classes: C.
@@ -37,7 +40,7 @@ class GaussianClassifier(SingleNetwork):
     method: ClassVar[str] = "gaussian"
     default_score: ClassVar[str] = "negative-log-likelihood"
     evidence_kind: ClassVar[EvidenceKind] = "log-likelihoods"
-    log_variance: Tensor
+    log_scales: nn.Parameter | None
 
     def __init__(
         self, feature_extractor: nn.Module, num_classes: int, feature_dim: int, covariance: Covariance = "diagonal"
@@ -45,20 +48,21 @@ class GaussianClassifier(SingleNetwork):
         super().__init__(feature_extractor, num_classes, feature_dim)
         check_choice("covariance", covariance, ("identity", "diagonal"))
         self.mean = nn.Parameter(torch.randn(num_classes, feature_dim) / math.sqrt(feature_dim))
-        log_variance = torch.zeros(num_classes, feature_dim)
-        if covariance == "diagonal":
-            self.log_variance = nn.Parameter(log_variance)
-        else:
-            self.register_buffer("log_variance", log_variance)
+        diagonal = covariance == "diagonal"
+        self.log_scales = nn.Parameter(torch.zeros(num_classes, feature_dim)) if diagonal else None
+
+    def log_variances(self) -> Tensor:
+        """The logarithm of Λ's diagonal, `[classes, d]`."""
+        return torch.zeros_like(self.mean) if self.log_scales is None else self.log_scales - self.log_scales.mean()
 
     def distances(self, features: Tensor) -> Tensor:
         """Squared Mahalanobis distances (φ − μ_c)ᵀ Λ_c⁻¹ (φ − μ_c), `[1, batch, classes]`."""
         differences = features.unsqueeze(2) - self.mean
-        return (differences.square() * torch.exp(-self.log_variance)).sum(dim=-1)
+        return (differences.square() * torch.exp(-self.log_variances())).sum(dim=-1)
 
     def log_determinants(self) -> Tensor:
         """The log determinants of the covariances, log |Λ_c|, `[classes]`."""
-        return self.log_variance.sum(dim=-1)
+        return self.log_variances().sum(dim=-1)
 
     def evidence(self, features: Tensor) -> Tensor:
         """Log-likelihoods log N(φ; μ_c, Λ_c), `[1, batch, classes]`."""

@@ -15,13 +15,11 @@ def to_numbers(cells: pa.Array) -> NDArray[np.float64]:
     """Return cells `[n]` as numbers, NaN where a cell is not one.
 
     Example:
-        >>> to_numbers(pa.array([b"1", b" 2.5 ", b"three", b""])).tolist()
+        >>> to_numbers(pa.array(["1", " 2.5 ", "three", ""])).tolist()
         [1.0, 2.5, nan, nan]
     """
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
-    if pa.types.is_binary(cells.type):  # not checked as UTF-8: a stray byte spoils its own cell, not the file
-        cells = cells.cast(pa.string(), safe=False)
     try:
         return _to_numpy(cells)
     except pa.ArrowNotImplementedError:  # dates, lists and the like
@@ -35,10 +33,10 @@ def reason_not_finite(column: str, cell: object) -> str:
     """Say why a cell of a column is not a finite number.
 
     Example:
-        >>> reason_not_finite("age", b"old")
+        >>> reason_not_finite("age", "old")
         "column 'age' is not a finite number ('old')"
     """
-    text = cell.decode(errors="replace") if isinstance(cell, bytes) else "" if cell is None else str(cell)
+    text = "" if cell is None else str(cell)
     return f"column {column!r} is not a finite number ({text[:40]!r})" if text.strip() else f"column {column!r} is empty"
 
 

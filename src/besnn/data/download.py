@@ -16,6 +16,8 @@ ATTEMPTS = 3
 class _Response(Protocol):
     status_code: int
 
+    def close(self) -> None: ...
+
 
 def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0) -> None:
     """Download an address into `part`, going on from the bytes already there.
@@ -44,15 +46,18 @@ def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0)
                 return
             fruitless = 0 if _size(part) > before else fruitless + 1
             if fruitless == ATTEMPTS or 400 <= status < 500:
-                kept = f"; {_size(part):,} bytes are kept in {part} to resume from" if _size(part) else ""
-                raise DataError(f"cannot download {url} ({one_line(error)}){kept}") from error
+                kept = f", {_size(part):,} bytes are kept in {part}" if _size(part) else ""
+                remedy = f"try again later, or put the file into {part.parent} by hand"
+                raise DataError(f"cannot download {url} ({one_line(error)}){kept}: {remedy}") from error
         time.sleep(pause)
 
 
 def _request(url: str, file: IO[bytes], *, offset: int, progress: bool) -> None:
     """Append what lies beyond `offset` to the file; start over where the server can only send the whole."""
+    responses: list[_Response] = []
 
     def restart_if_whole(response: _Response, **_: object) -> None:
+        responses.append(response)
         if response.status_code == 200:
             file.truncate(0)
 
@@ -60,7 +65,11 @@ def _request(url: str, file: IO[bytes], *, offset: int, progress: bool) -> None:
     if offset:
         headers["Range"] = f"bytes={offset}-"
     hooks = {"response": restart_if_whole}
-    pooch.HTTPDownloader(progressbar=progress, chunk_size=1 << 16, headers=headers, hooks=hooks)(url, file, None)
+    try:
+        pooch.HTTPDownloader(progressbar=progress, chunk_size=1 << 16, headers=headers, hooks=hooks)(url, file, None)
+    finally:
+        for response in responses:  # pooch leaves them open
+            response.close()
 
 
 def _size(path: Path) -> int:

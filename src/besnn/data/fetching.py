@@ -15,6 +15,9 @@ from besnn.errors import DataError
 def fetch(name: str, data_dir: str | Path | None = None, *, progress: bool = True) -> list[FileStatus]:
     """Download what a built-in set (`mnist`, or one split: `mnist:test`) lacks, or has only in part or altered.
 
+    Fetch before starting several processes: two that download one file at once spoil it for each other, which the
+    check finds.
+
     Example:
         >>> fetch("two-moons")  # made, not downloaded
         []
@@ -72,12 +75,13 @@ def _extract(archive: Path, files: Sequence[OfficialFile], root: Path) -> None:
     """Take the wanted files out of a checked archive and remove it; nothing else in it is written anywhere."""
     with tarfile.open(archive) as contents:
         for file in files:
-            member = contents.extractfile(file.member)
-            if member is None:
+            member = contents.getmember(file.member)
+            packed = contents.extractfile(member) if member.isreg() else None
+            if packed is None:
                 raise DataError(f"{archive} holds no plain file {file.member}: remove it and fetch again")
             target = root / file.path
             unfinished = target.with_name(f"{target.name}.part")
             target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(member.read())
+            unfinished.write_bytes(packed.read())
             os.replace(unfinished, target)
     archive.unlink()

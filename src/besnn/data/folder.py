@@ -1,6 +1,7 @@
 """Folders of images: one sub-folder a class, or flat and without labels."""
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -109,7 +110,7 @@ def load_folder(folder: Path, spec: ImageSpec | None = None, *, byte_budget: int
 
 def fits(opened: StreamingFolder, byte_budget: int) -> bool:
     """Whether a folder's decoded pixels stay within a number of bytes."""
-    return len(opened) * int(np.prod(opened.spec.shape)) <= byte_budget
+    return len(opened) * math.prod(opened.spec.shape) <= byte_budget
 
 
 def walk_files(folder: Path) -> Iterator[Path]:

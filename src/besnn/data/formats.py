@@ -1,6 +1,7 @@
 """The official file formats of the built-in sets: from a file's unpacked bytes to images and labels."""
 
 import io
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ def parse_idx(content: bytes, name: str) -> Records:
     if len(content) < header:
         raise DataError(f"{name} is cut short within its header: fetch it again")
     shape = struct.unpack(f">{dimensions}I", content[4:header])
-    if len(content) != header + int(np.prod(shape)):
+    if len(content) != header + math.prod(shape):
         raise DataError(f"{name} holds {len(content) - header:,} values where its header says {list(shape)}: fetch it again")
     values = np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # the copy is writable
     return Records(values[:, None], None) if dimensions == 3 else Records(None, values.astype(np.int64))

@@ -47,6 +47,7 @@ class ImageSpec:
     channels: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.shape[1:])  # so that 4 and (4, 4) are equal
         if self.channels not in (1, 3):
             raise InputError(f"channels={self.channels} is neither 1 (grey) nor 3 (RGB)")
         if min(self.shape) < 1:
@@ -72,7 +73,10 @@ def read_image(path: Path, spec: ImageSpec) -> Pixels:
 
 
 def decode_image(data: bytes, spec: ImageSpec, name: str) -> Pixels:
-    """Decode one image file's bytes as `uint8 [c, h, w]`, upright, over white where it is transparent.
+    """Decode the bytes of one image file as `uint8 [c, h, w]`.
+
+    The picture is set upright, laid over white where it is transparent, and stretched to the size asked for; of an
+    animation the first frame is taken.
 
     Example:
         >>> file = io.BytesIO()

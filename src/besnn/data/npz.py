@@ -4,7 +4,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -54,27 +54,25 @@ def load_npz(path: Path) -> Dataset:
 
 def read_blocks(path: Path, *, labelled: bool = False) -> Iterator[Block]:
     """Yield the rows of an `.npz`, in order; a bad row carries its reason and does not stop the rest."""
-    try:
-        with ExitStack() as files:
-            archive = files.enter_context(_open(path))
-            stored = files.enter_context(_stored_array(archive, INPUTS))
-            if not labelled:
-                yield from (Block(*inputs_from_rows(rows), labels=[]) for rows in stored.blocks())
-                return
-            labels = files.enter_context(_stored_array(archive, LABELS))
+    with _open(path) as archive, _stored_array(archive, INPUTS) as stored:
+        if not labelled:
+            yield from (Block(*inputs_from_rows(rows), labels=[]) for rows in stored.blocks())
+            return
+        with _stored_array(archive, LABELS) as labels:
             if labels.shape != stored.shape[:1]:
                 raise ValueError(f"labels of shape {list(labels.shape)} for {stored.shape[0]} inputs")
             for rows, cells in zip(stored.blocks(), labels.blocks(), strict=True):
                 yield Block(*inputs_from_rows(rows), labels=cells.tolist())
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{path} cannot be read ({one_line(error)}): save it again with numpy.savez") from error
 
 
-def _open(path: Path) -> zipfile.ZipFile:
+@contextmanager
+def _open(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive; whatever turns out wrong with it until the end of the block is a DataError."""
     try:
-        return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path} is not an .npz archive ({one_line(error)}): save it again with numpy.savez") from error
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({one_line(error)}): save it again with numpy.savez") from error
 
 
 def _find(archive: zipfile.ZipFile, names: Sequence[str]) -> str | None:

@@ -39,7 +39,7 @@ def kind_of(spec: str | Path) -> Kind:
     if parse_name(str(spec)):
         return Kind.BUILT_IN
     path = Path(spec)
-    if path.is_dir():
+    if path.is_dir() and str(spec):
         return Kind.FOLDER
     kinds = {".npz": Kind.NPZ, ".csv": Kind.TABLE, ".parquet": Kind.TABLE} | dict.fromkeys(IMAGE_SUFFIXES, Kind.IMAGE)
     kind = kinds.get(path.suffix.lower())
@@ -60,6 +60,7 @@ def load(
     label: str = "label",
     image: ImageSpec | None = None,
     columns: Sequence[str] | None = None,
+    byte_budget: int = BYTE_BUDGET,
 ) -> Dataset:
     """Load data whole.
 
@@ -71,6 +72,7 @@ def load(
         label: a table's class column.
         image: the form to bring images to; they keep their own where not given.
         columns: a table's feature columns, in order; all but the class where not given.
+        byte_budget: a folder of images whose pixels need more is refused.
 
     Example:
         >>> load("digits:test").inputs.shape
@@ -81,7 +83,7 @@ def load(
         if kind is Kind.BUILT_IN:
             dataset = load_builtin(str(spec), split=split, data_dir=data_dir)
         elif kind is Kind.FOLDER:
-            dataset = load_folder(Path(spec), image)
+            dataset = load_folder(Path(spec), image, byte_budget=byte_budget)
         elif kind is Kind.NPZ:
             dataset = load_npz(Path(spec))
         elif kind is Kind.TABLE:
@@ -107,7 +109,7 @@ def load_or_stream(
             folder = open_folder(Path(spec), image)
         if not fits(folder, byte_budget):
             return folder
-    return load(spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns)
+    return load(spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, byte_budget=byte_budget)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Tables in `.csv` or `.parquet`, read block by block: numeric features and, perhaps, a column of classes."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from besnn.data.blocks import Block, collect
 from besnn.data.cells import reason_not_finite, to_labels, to_numbers
 from besnn.data.dataset import Dataset
 from besnn.data.messages import one_line
+from besnn.data.utf8 import Utf8File
 from besnn.errors import DataError
 
 BLOCK_ROWS = 8192
@@ -19,10 +21,12 @@ BLOCK_ROWS = 8192
 
 def column_names(path: Path) -> tuple[str, ...]:
     """Return the names of a table's columns."""
-    try:
-        names = tuple((_open_csv(path, [], {}).schema if _is_csv(path) else pa.parquet.read_schema(path)).names)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as a table ({one_line(error)})") from error
+    with _as_table(path):
+        if _is_csv(path):
+            with _open_csv(path, [], {}) as reader:
+                names = tuple(reader.schema.names)
+        else:
+            names = tuple(pa.parquet.read_schema(path).names)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{path} has two columns called {twice[0]!r}: rename one")
     return names
@@ -32,11 +36,9 @@ def read_blocks(path: Path, columns: Sequence[str], label: str | None = None) ->
     """Yield a table's rows as numbers, in order; a bad row carries its reason and does not stop the rest."""
     wanted = [*columns, label] if label else list(columns)
     read = _csv_batches if _is_csv(path) else _parquet_batches
-    try:
+    with _as_table(path):
         for batch, ragged in read(path, wanted):
             yield _insert(_to_block(batch, columns, label), ragged)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as a table ({one_line(error)})") from error
 
 
 def load_table(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
@@ -49,7 +51,7 @@ def load_table(path: Path, *, label: str = "label", columns: Sequence[str] | Non
     """
     names = column_names(path)
     if label not in names and label != "label":
-        raise DataError(f"{path} has no column {label!r}: its columns are {', '.join(names)}")
+        raise DataError(f"{path} has no column {label!r}: its columns are {one_line(', '.join(names))}")
     label_column = label if label in names else None
     features = feature_columns(path, columns, label)
     blocks = read_blocks(path, features, label_column)
@@ -66,47 +68,55 @@ def feature_columns(path: Path, expected: Sequence[str] | int | None, label: str
             raise DataError(f"{path} has {len(features)} feature columns beside {label!r}: {wanted} expected")
         return features
     if missing := [name for name in expected if name not in names]:
-        raise DataError(f"{path} lacks column {missing[0]!r}: it has {', '.join(names)}")
+        raise DataError(f"{path} lacks column {missing[0]!r}: it has {one_line(', '.join(names))}")
     return list(expected)
+
+
+@contextmanager
+def _as_table(path: Path) -> Iterator[None]:
+    """Turn pyarrow's errors, and the system's, into DataErrors."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as a table ({one_line(error)})") from error
 
 
 def _is_csv(path: Path) -> bool:
     return path.suffix.lower() == ".csv"
 
 
-def _open_csv(path: Path, columns: Sequence[str], ragged: dict[int, str]) -> pa.csv.CSVStreamingReader:
-    """Open a CSV with its columns as raw bytes; rows with too few or too many cells are skipped and noted in `ragged`."""
+@contextmanager
+def _open_csv(path: Path, columns: Sequence[str], ragged: dict[int, str]) -> Iterator[pa.csv.CSVStreamingReader]:
+    """Open a CSV with its columns as text; rows with too few or too many cells are skipped and noted in `ragged`."""
 
     def note(row: pa.csv.InvalidRow) -> str:
         ragged[row.number - 2] = f"{row.actual_columns} cells instead of {row.expected_columns}"  # row 1 is the header
         return "skip"
 
-    return pa.csv.open_csv(
-        path,
-        read_options=pa.csv.ReadOptions(use_threads=False),  # threads would lose the numbers of skipped rows
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.binary()), include_columns=columns, strings_can_be_null=False
-        ),
-    )
+    read_options = pa.csv.ReadOptions(use_threads=False)  # threads would lose the numbers of skipped rows
+    parse_options = pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note)
+    as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.string()), include_columns=columns)
+    with Utf8File(path) as file, pa.csv.open_csv(file, read_options, parse_options, as_text) as reader:
+        yield reader
 
 
 def _csv_batches(path: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
-    """Yield batches of cells as raw bytes, each with the ragged rows that belong in it by their place among its rows."""
+    """Yield batches of cells as text, each with the ragged rows that belong in it by their place among its rows."""
     ragged: dict[int, str] = {}
     start = 0
-    for batch in _open_csv(path, columns, ragged):
-        end = start + batch.num_rows
-        here = {}
-        for row in sorted(ragged):
-            if row > end:
-                break
-            here[row - start] = ragged.pop(row)
-            end += 1
-        yield batch, here
-        start = end
+    with _open_csv(path, columns, ragged) as reader:
+        for batch in reader:
+            end = start + batch.num_rows
+            here = {}
+            for row in sorted(ragged):
+                if row > end:
+                    break
+                here[row - start] = ragged.pop(row)
+                end += 1
+            yield batch, here
+            start = end
     if ragged:
-        nothing = {name: pa.array([], pa.binary()) for name in columns}
+        nothing = {name: pa.array([], pa.string()) for name in columns}
         yield pa.RecordBatch.from_pydict(nothing), {row - start: reason for row, reason in sorted(ragged.items())}
 
 

@@ -94,7 +94,7 @@ class DriftMonitor:
         self.window = window
         self.seed = seed
         self._bag = ScoreBag(grid)
-        self._bag.add(_array(bag, "bag"))
+        self._bag.add(_array(bag, "scores of the bag"))
         self._steps = 0
         self._log_capital = initial_log_capital()
         self._log_martingale = 0.0
@@ -166,9 +166,11 @@ class DriftMonitor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on exactly where the monitor that gave `state` stood; it must have the same settings."""
+        if missing := self.state_dict().keys() - state.keys():
+            raise InputError(f"the state lacks {sorted(missing)}: start a new stream, or find the whole state")
         for name, value in self._settings().items():
-            if state.get(name) != value:
-                raise InputError(f"the state was saved with another {name}: start a new stream, or restore the old setting")
+            if state[name] != value:
+                raise InputError(f"the state was saved with different {name}: start a new stream, or restore the setting")
         self._steps = int(state["steps"])
         self._bag.counts = np.array(state["counts"], dtype=np.int64)
         self._log_capital = np.array(state["log_capital"], dtype=np.float64)

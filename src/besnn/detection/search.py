@@ -7,7 +7,7 @@ ROW_BLOCK = 16384
 QUERY_BLOCK = 512
 RERANK_ELEMENTS = 2**24  # of the [queries, window, d] differences: 64 MiB in float32
 SPARE = 12  # candidates on either side of the k-th that are measured exactly
-SAFETY = 4.0  # no rounding error is this many times the largest among the thousands that were measured
+SAFETY = 4.0  # times the largest rounding error measured on the window: no row is taken to have a larger one
 
 
 def kth_nearest_squared_distance(queries: Tensor, rows: Tensor, k: int) -> Tensor:
@@ -32,7 +32,7 @@ def kth_nearest_squared_distance(queries: Tensor, rows: Tensor, k: int) -> Tenso
         tensor([1.])
     """
     estimates, candidates = _nearest(queries, rows, min(k + SPARE, len(rows)))
-    sure = max(0, k - 1 - SPARE)  # so many candidates are nearer than the k-th beyond doubt
+    sure = max(0, k - 1 - SPARE)  # so many are nearer than the k-th, unless found doubtful below
     window = candidates[:, sure:]
     below = estimates[:, sure - 1] if sure else torch.full_like(estimates[:, 0], -torch.inf)
     above = estimates[:, -1] if candidates.shape[1] < len(rows) else torch.full_like(estimates[:, 0], torch.inf)

@@ -36,6 +36,9 @@ def bootstrap_interval(
     Interval(low=1.0, high=1.0)
     """
     arrays = [as_numpy(sample, f"sample {index}") for index, sample in enumerate(samples)]
+    for index, array in enumerate(arrays):
+        if not len(array):
+            raise InputError(f"sample {index} is empty: give at least one input to redraw")
     if paired:
         check_same_length(**{f"sample {index}": array for index, array in enumerate(arrays)})
     generator = np.random.default_rng(seed)

@@ -28,7 +28,9 @@ def telling_examples(evaluation: Evaluation, count: int = 12) -> Iterator[Exampl
         chosen = np.argsort(-known.scores[evaluation.default_score], kind="stable")[:count]
         true_classes = [evaluation.class_names[label] for label in evaluation.labels[chosen]]
         facts = _facts(evaluation, known, chosen)
-        labelled = [{"true class": name, **fact} for name, fact in zip(true_classes, facts, strict=True)]
+        labelled = [
+            {"input": fact["input"], "true class": name, **fact} for name, fact in zip(true_classes, facts, strict=True)
+        ]
         yield Examples(f"The strangest known inputs ({evaluation.known_name})", known.inputs[chosen], labelled)
     for name, answers in evaluation.unknown.items():
         if answers.inputs is not None:

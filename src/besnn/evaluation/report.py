@@ -7,9 +7,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from besnn.errors import DataError
 from besnn.evaluation.classification import calibration_bins, confusion_matrix
 from besnn.evaluation.examples import Examples, telling_examples
+from besnn.evaluation.output import whole_file
 from besnn.evaluation.pages import render_page
 from besnn.evaluation.plots import (
     as_data_uri,
@@ -44,16 +44,10 @@ class Listing:
 
 def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> Path:
     """Write `render_report` to a file, all or nothing; returns the path."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     page = render_report(evaluation)
-    try:
+    with whole_file(path) as partial:
         partial.write_text(page, encoding="utf-8")
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise DataError(f"cannot write the report to {target}: {error.strerror}") from None
-    return target
+    return Path(path)
 
 
 def render_report(evaluation: Evaluation) -> str:

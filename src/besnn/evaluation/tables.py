@@ -29,10 +29,11 @@ _COST_NOTE = "One forward pass of 500 images. The paper's times are from another
 
 @dataclass(frozen=True)
 class Table:
-    """A table as text, ready to be rendered."""
+    """A table as text, ready to be rendered; its first columns hold words, the others numbers."""
 
     title: str
     header: tuple[str, ...]
+    text_columns: int
     rows: list[Row]
     note: str
 
@@ -53,12 +54,12 @@ def build_tables(records: Sequence[Record]) -> Iterator[Table]:
     """The tables of `render_tables`, one by one."""
 
     def detection(title: str, rows: list[Row]) -> Table:
-        return Table(title, DETECTION_HEADER, rows, _DETECTION_NOTE)
+        return Table(title, DETECTION_HEADER, 4, rows, _DETECTION_NOTE)
 
     of_table_1 = detection_rows(records, ("table1", "table3"), reported_scores, TABLE_1)
     of_table_3 = detection_rows(records, ("table3", "table1"), reported_scores, TABLE_3)
     yield detection("Table 1: the methods", of_table_1)
-    yield Table("Table 2: parameters and run time", COST_HEADER, cost_rows(records), _COST_NOTE)
+    yield Table("Table 2: parameters and run time", COST_HEADER, 2, cost_rows(records), _COST_NOTE)
     yield detection("Table 3: the ensemble size", of_table_3)
     experiments = {record.setting.experiment for record in records}
     for name in sorted(experiments - {"table1", "table2", "table3"}):

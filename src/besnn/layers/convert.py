@@ -86,10 +86,17 @@ def batch_ensemble(
     check_members(members)
     if norm not in ("shared", "member"):
         raise InputError(f"norm={norm!r} is unknown: use 'shared' (one BatchNorm for all members) or 'member' (one for each)")
+    for name, part in module.named_modules():
+        if isinstance(part, LazyModuleMixin):  # and torch cannot copy all of them
+            raise InputError(f"{_where(part, name)} has no weights yet: run one batch through the module first")
     module = copy.deepcopy(module)  # keeps ties between modules and parameters
     conversion = _Conversion(members, keep_weights, norm, init or normal(), *_resolve_share(module, share))
     conversion.convert(module, name="", batch_dim=0)
     return module
+
+
+def _where(module: nn.Module, name: str) -> str:
+    return f"layer {name!r} ({type(module).__name__})" if name else f"the module ({type(module).__name__})"
 
 
 def _resolve_share(module: nn.Module, share: Collection[str | type[nn.Module]]) -> tuple[set[int], tuple[type[nn.Module], ...]]:
@@ -128,11 +135,9 @@ class _Conversion:
             return
         self.done.add(id(module))
         kind = type(module)
-        where = f"layer {name!r} ({kind.__name__})" if name else f"the module ({kind.__name__})"
+        where = _where(module, name)
         if isinstance(module, BatchEnsembleLayer | MemberBatchNorm):
             raise InputError(f"{where} is a batch-ensemble layer already: convert the plain module, or share it with share=")
-        if isinstance(module, LazyModuleMixin):
-            raise InputError(f"{where} has no weights yet: run one batch through the module first")
         if is_parametrized(module):
             raise InputError(f"{where} is parametrised: convert the module first, then parametrise the new one")
         if kind in _LAYERS:

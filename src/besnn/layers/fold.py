@@ -5,6 +5,7 @@ where it stands.
 """
 
 import copy
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -72,12 +73,29 @@ class _OnTiled(nn.Module):
         return self.module(tile(x, self.members))
 
 
+def _in_place(operation: Callable[..., Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
+    def method(self: fx.Proxy, other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", operation, (self, other), {})
+
+    return method
+
+
+class _Proxy(fx.Proxy):
+    """Notes `x += y` as what it is; torch.fx takes it for `x = x + y`, though another name of x sees the change too."""
+
+    __iadd__, __isub__ = _in_place(operator.iadd), _in_place(operator.isub)
+    __imul__, __itruediv__ = _in_place(operator.imul), _in_place(operator.itruediv)
+
+
 class _Tracer(fx.Tracer):
     """Doesn't look into batch-ensemble layers, nor into torch's own; notes every module's output by the module's name."""
 
     def __init__(self) -> None:
         super().__init__()
         self.outputs: dict[str, Any] = {}
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         ours = (BatchEnsembleLayer, BatchEnsembleMultiheadAttention, _BatchNorm)
@@ -92,7 +110,7 @@ class _Tracer(fx.Tracer):
 def _trace(root: _Root, tap: str | None) -> tuple[_Root, fx.Graph, fx.Node | None] | None:
     """The root with its graph and the node of the tapped layer.
 
-    None where the graph would not tell all: the forward depends on its data, or overwrites a tensor that is read elsewhere.
+    None where the graph would not tell all: the forward depends on its data, or reads a tensor that it has overwritten.
     """
     tracer = _Tracer()
     try:
@@ -100,8 +118,10 @@ def _trace(root: _Root, tap: str | None) -> tuple[_Root, fx.Graph, fx.Node | Non
         tapped = None if tap is None else tracer.outputs[f"module.{tap}"].node
     except Exception:  # whatever a forward does with a symbol that it takes for a tensor
         return None
+    overwritten: set[fx.Node] = set()
     for node in graph.nodes:
-        module = root.get_submodule(node.target) if node.op == "call_module" else None
-        if overwrites(node, module) and (len(node.all_input_nodes[0].users) > 1 or not node.users):
+        if overwritten.intersection(node.all_input_nodes):
             return None
-    return root, graph, tapped
+        if overwrites(node, root.get_submodule(node.target) if node.op == "call_module" else None):
+            overwritten.add(node.all_input_nodes[0])
+    return None if tapped in overwritten else (root, graph, tapped)

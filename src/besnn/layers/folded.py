@@ -54,14 +54,13 @@ class FoldedLinear(nn.Module):
             raise InputError(
                 f"input has shape {list(x.shape)} in front of a folded BatchNorm: put nn.Identity() before the BatchNorm"
             )
-        if self.shared_input:
-            by_member = x.expand(self.members, *x.shape)
-        else:
-            by_member = split_members(x, self.members, self.batch_dim).movedim(self.batch_dim, 0)
+        x = x.movedim(self.batch_dim, 0)
+        by_member = x.expand(self.members, *x.shape) if self.shared_input else split_members(x, self.members)
         flat = by_member.flatten(1, -2)
         y = torch.bmm(flat, self.weight) if self.bias is None else torch.baddbmm(self.bias, flat, self.weight)
-        y = y.reshape(*by_member.shape[:-1], y.shape[-1]).movedim(0, self.batch_dim)
-        return y.flatten(self.batch_dim, self.batch_dim + 1)
+        # by way of one axis: joining the first two, torch.export loses the strides to a symbolic minimum
+        rows = y.flatten().view(self.members * by_member.shape[1], *x.shape[1:-1], y.shape[-1])
+        return rows.movedim(0, self.batch_dim)
 
 
 class FoldedConv(nn.Module):

@@ -1,5 +1,7 @@
 """The member-major layout: `members` copies of a batch folded into the batch axis, `[members · batch, ...]`."""
 
+from numbers import Integral
+
 from torch import Tensor
 
 from besnn.errors import InputError
@@ -45,5 +47,5 @@ def split_members(x: Tensor, members: int, dim: int = 0) -> Tensor:
 
 def check_members(members: int) -> None:
     """Refuses a number of members that is not a positive integer."""
-    if not isinstance(members, int) or isinstance(members, bool) or members < 1:
+    if not isinstance(members, Integral) or isinstance(members, bool) or members < 1:
         raise InputError(f"members={members!r}: an ensemble has a whole number of members, 1 or more")

@@ -93,6 +93,7 @@ def _is_first_size(size: Any, tensor: Any) -> bool:
     if not isinstance(size, fx.Node):
         return False
     if size.target is operator.getitem:
-        source, index = size.args
-        return isinstance(source, fx.Node) and source.args in ((tensor,), (tensor, "shape")) and index == 0
+        source: Any = size.args[0]
+        index: Any = size.args[1]
+        return index == 0 and isinstance(source, fx.Node) and source.args in ((tensor,), (tensor, "shape"))
     return size.target == "size" and size.args == (tensor, 0)

@@ -68,7 +68,7 @@ class Rewrite:
         """An operation without members: it stays in the layout of its arguments where it may."""
         arguments = node.all_input_nodes
         layouts = {self.layout[argument] for argument in arguments}
-        if layouts == {"shared"} and flattens_rows(node, module):
+        if flattens_rows(node, module) and self.layout[arguments[0]] == "shared":
             return self.new.call_function(torch.flatten, (self.value[arguments[0]], 1)), "shared"
         if layouts == {"shared"} and is_rowwise(node, module):
             return self._copy_of_shared(node, module), "shared"

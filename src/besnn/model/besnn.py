@@ -1,6 +1,7 @@
 """The batch-ensemble stochastic neural network."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from besnn.checks import check_inputs
 from besnn.errors import InputError
-from besnn.layers import batch_ensemble, members_of, tile
+from besnn.layers import batch_ensemble, members_of, split_members, tile
 from besnn.layers.initialise import Initialiser
 from besnn.model.distance import class_moments, kernel_log_probabilities, squared_distances
 from besnn.model.generator import ClassFeatureGenerator
@@ -61,7 +62,7 @@ class BESNN(OODClassifier):
         sizes = {"feature_dim": feature_dim, "noise_dim": noise_dim, "hidden_dim": hidden_dim, "samples": samples}
         for name, size in {"num_classes": num_classes, **sizes}.items():
             least = 2 if name == "num_classes" else 1
-            if not isinstance(size, int) or size < least:
+            if not isinstance(size, Integral) or size < least:
                 raise InputError(f"{name}={size!r}: give a whole number, {least} or more")
         present = members_of(feature_extractor)
         if present is None:
@@ -86,7 +87,7 @@ class BESNN(OODClassifier):
             raise InputError(
                 f"the feature extractor returned shape {list(features.shape)}: expected [rows, feature_dim={self.feature_dim}]"
             )
-        return features.unflatten(0, (self.members, -1))  # type: ignore[no-any-return]
+        return split_members(features, self.members)
 
     def class_features(self, samples: int | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Fresh class features E, `[members, classes, samples, d]`; M samples unless told otherwise."""
@@ -133,8 +134,10 @@ class BESNN(OODClassifier):
         return super().train(mode)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        """Lets frozen class moments come back from a state_dict of a frozen model."""
-        for name in ("class_mean", "class_spread"):
-            if (saved := state_dict.get(prefix + name)) is not None and getattr(self, name) is None:
-                setattr(self, name, torch.empty_like(saved, device=self.generator.hidden.weight.device))
+        """Frozen class moments belong to the state: they come back with a frozen model's, and go with an unfrozen one's."""
+        self.class_mean = self.class_spread = None
+        if any(prefix + name in state_dict for name in ("class_mean", "class_spread")):
+            weight = self.generator.hidden.weight
+            self.class_mean = weight.new_empty(self.members, self.num_classes, self.feature_dim)
+            self.class_spread = weight.new_empty(self.members, self.num_classes)
         super()._load_from_state_dict(state_dict, prefix, *args)

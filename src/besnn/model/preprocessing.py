@@ -7,6 +7,9 @@ from torch import Tensor, nn
 
 from besnn.errors import InputError
 
+FARTHEST = 1e6
+"""Standard deviations from the mean: what lies farther out is brought here, so that no network overflows on a finite input."""
+
 
 class Preprocessing(nn.Module):
     """Centres and scales each channel or column: `(x − mean) / std`, in float32.
@@ -15,6 +18,10 @@ class Preprocessing(nn.Module):
         input_shape: the shape of one raw input, `(channels, h, w)` or `(columns,)`.
         mean: by channel or column.
         std: by channel or column; a constant one keeps a std of 1.
+
+    >>> preprocessing = Preprocessing.fit(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))
+    >>> preprocessing(torch.tensor([[5.0, 8.0]])).tolist()
+    [[3.0, 1.0]]
     """
 
     mean: Tensor
@@ -23,21 +30,31 @@ class Preprocessing(nn.Module):
     def __init__(self, input_shape: tuple[int, ...], mean: Tensor, std: Tensor) -> None:
         super().__init__()
         self.input_shape = tuple(input_shape)
+        if mean.shape != self.input_shape[:1] or std.shape != self.input_shape[:1] or not bool((std > 0).all()):
+            raise InputError(
+                f"mean {list(mean.shape)} and std {list(std.shape)} for inputs {list(self.input_shape)}: "
+                "give one of each for every channel or column, std above 0"
+            )
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
 
     @classmethod
     def fit(cls, inputs: Tensor) -> Self:
         """Takes the mean and standard deviation of raw inputs, `[n, channels, h, w]` or `[n, columns]`."""
-        channel_values = inputs.movedim(1, 0).flatten(1)
-        moments = [(values.double().mean(), values.double().std(correction=0)) for values in channel_values]
-        mean = torch.stack([m for m, _ in moments]).float()
-        std = torch.stack([s for _, s in moments]).float()
-        return cls(tuple(inputs.shape[1:]), mean, torch.where(std > 0, std, torch.ones_like(std)))
+        others = [axis for axis in range(inputs.ndim) if axis != 1]
+        count = inputs.numel() // inputs.shape[1]
+        chunks = inputs.split(4096)  # a copy in double precision of all of them could be larger than memory
+        mean = torch.stack([chunk.double().sum(others) for chunk in chunks]).sum(0) / count
+        centre = mean.reshape(-1, *[1] * (inputs.ndim - 2))
+        squares = torch.stack([(chunk.double() - centre).square().sum(others) for chunk in chunks]).sum(0)
+        constant = inputs.amax(others) == inputs.amin(others)  # rounding leaves such a column a tiny std
+        std = torch.where(constant, 1.0, (squares / count).sqrt()).float()
+        return cls(tuple(inputs.shape[1:]), mean.float(), std)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raw inputs `[batch, *input_shape]`, integers or floats → the network's float input."""
         if tuple(x.shape[1:]) != self.input_shape:
             raise InputError(f"an input has shape {list(x.shape[1:])}, but the model was trained on {list(self.input_shape)}")
         shape = (1, -1, *[1] * (x.ndim - 2))
-        return (x.to(self.mean.dtype) - self.mean.reshape(shape)) / self.std.reshape(shape)
+        scaled = (x.to(self.mean.dtype) - self.mean.reshape(shape)) / self.std.reshape(shape)
+        return scaled.clamp(-FARTHEST, FARTHEST)

@@ -1,19 +1,16 @@
-"""Checkpoints: one safetensors file, replaced whole, so that a run killed at any moment continues as if it had not been."""
+"""Checkpoints: one file, replaced whole, so that a run killed at any moment continues as if it had not been."""
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from besnn.errors import DataError, InputError
-from besnn.files import atomic_path
+from besnn.tensor_file import FileKind, Tensors, read_tensor_file, write_tensor_file
 
-FORMAT = "besnn-checkpoint-1"
+CHECKPOINT = FileKind("besnn-checkpoint", version=1, noun="checkpoint", remedy="delete it to start the run again")
 
 
 @dataclass
@@ -21,7 +18,7 @@ class Progress:
     """Where a run stands.
 
     Attributes:
-        recipe: a digest of the recipe and the data, so that a run continues only as itself.
+        identity: a digest of the recipe and the data, so that a run continues only as itself.
         step: optimiser steps taken.
         history: one row of metrics an epoch.
         best_loss: the lowest validation loss so far, for early stopping.
@@ -29,7 +26,7 @@ class Progress:
         averaged: how many steps' weights the running average holds.
     """
 
-    recipe: str
+    identity: str
     step: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     best_loss: float | None = None
@@ -38,40 +35,35 @@ class Progress:
 
 
 def save_checkpoint(
-    path: Path, progress: Progress, model: nn.Module, optimiser: torch.optim.Optimizer, kept: dict[str, dict[str, Tensor]]
+    path: Path, progress: Progress, model: nn.Module, optimiser: torch.optim.Optimizer, kept: dict[str, Tensors]
 ) -> None:
-    """Writes weights, optimiser state and `kept` (further sets of weights: the best, the average) atomically."""
+    """Writes weights, optimiser state and `kept` (further sets of tensors: the best weights, the average) atomically."""
     tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{name}": value for name, value in state.items() if value is not None}
-    for group, weights in kept.items():
-        tensors |= {f"{group}/{name}": value for name, value in weights.items()}
-    contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    with atomic_path(path) as partial:
-        save_file(contiguous, partial, metadata={"format": FORMAT, "progress": json.dumps(asdict(progress))})
+    for group, members in kept.items():
+        tensors |= {f"{group}/{name}": value for name, value in members.items()}
+    write_tensor_file(path, CHECKPOINT, tensors, {"progress": asdict(progress)})
 
 
 def load_checkpoint(
-    path: Path, recipe: str, model: nn.Module, optimiser: torch.optim.Optimizer
-) -> tuple[Progress, dict[str, dict[str, Tensor]]]:
-    """Restores model and optimiser in place; returns the progress and the further sets of weights."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"checkpoint {path} cannot be read ({error}): delete it to start the run again") from None
-    if metadata.get("format") != FORMAT:
-        raise DataError(f"checkpoint {path} is not of format {FORMAT}: delete it to start the run again")
-    progress = Progress(**json.loads(metadata["progress"]))
-    if progress.recipe != recipe:
-        raise InputError(f"checkpoint {path} belongs to another recipe or other data: use another run folder, or delete it")
-    groups: dict[str, dict[str, Tensor]] = {}
+    path: Path, identity: str, model: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
+) -> tuple[Progress, dict[str, Tensors]]:
+    """Restores model and optimiser in place; returns the progress and the further sets of tensors, on the device."""
+    tensors, header = read_tensor_file(path, CHECKPOINT)
+    groups: dict[str, Tensors] = {}
     for name, value in tensors.items():
         group, _, rest = name.partition("/")
-        groups.setdefault(group, {})[rest] = value
-    model.load_state_dict(groups.pop("model"))
-    _load_optimiser(optimiser, groups.pop("optimiser", {}))
+        groups.setdefault(group, {})[rest] = value.to(device)
+    try:
+        progress = Progress(**header["progress"])
+        if progress.identity != identity:
+            raise InputError(f"checkpoint {path} belongs to another recipe or other data: use another run folder, or delete it")
+        model.load_state_dict(groups.pop("model"))
+        _load_optimiser(optimiser, groups.pop("optimiser", {}))
+    except (KeyError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"checkpoint {path} does not fit this besnn ({reason}): {CHECKPOINT.remedy}") from None
     return progress, groups
 
 

@@ -1,8 +1,8 @@
 """The parts of a recipe and their allowed values."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from besnn.training.methods import BESNNConfig, MethodConfig
 from besnn.training.section import Fraction, Section, Weight
@@ -25,6 +25,12 @@ class DataConfig(Section):
     limit: PositiveInt | None = Field(None, description="use only this many rows, drawn at random")
     validation: Fraction = 0.1
     calibration: Fraction = 0.1
+
+    @model_validator(mode="after")
+    def _leave_something(self) -> Self:
+        if self.validation + self.calibration >= 1:
+            raise ValueError(f"validation={self.validation} and calibration={self.calibration} leave nothing to train on")
+        return self
 
 
 class BackboneConfig(Section):
@@ -68,7 +74,7 @@ class RampConfig(Section):
 class AugmentConfig(Section):
     """Random changes to training images, made on the device."""
 
-    crop: Annotated[int, Field(ge=0)] = Field(0, description="pixels of padding to crop from")
+    crop: NonNegativeInt = Field(0, description="pixels of padding to crop from")
     flip: bool = False
 
 
@@ -78,7 +84,7 @@ class TrainingConfig(Section):
     epochs: PositiveInt = 16
     batch_size: PositiveInt = 128
     batch_rows: PositiveInt | None = Field(None, description="keeps batch · members at this number, in place of batch_size")
-    seed: int = 0
+    seed: NonNegativeInt = 0
     optimiser: OptimiserConfig = OptimiserConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     ramps: dict[str, RampConfig] = Field(default_factory=dict, description="by the name of the objective's term")
@@ -92,6 +98,12 @@ class TrainingConfig(Section):
     patience: PositiveInt | None = Field(None, description="stop after so many epochs without a better validation loss")
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
 
+    @model_validator(mode="after")
+    def _one_choice_of_weights(self) -> Self:
+        if self.average_from is not None and self.patience is not None:
+            raise ValueError("average_from ends with averaged weights and patience with the best ones: set only one of them")
+        return self
+
 
 class ScoreConfig(Section):
     """The score to decide by, and the feature densities to choose among."""
@@ -99,7 +111,7 @@ class ScoreConfig(Section):
     name: str = Field(
         "auto", description="`method` for the one of the method's paper; `auto` takes the best on made-up outliers"
     )
-    densities: tuple[Literal["nearest-neighbour", "class-gaussian"], ...] = ("nearest-neighbour",)
+    densities: tuple[Literal["nearest-neighbour", "class-gaussian"], ...] = Field(("nearest-neighbour",), min_length=1)
     layer: str | None = Field("trunk", description="the inner layer they look at; where there is none of that name, Φ's output")
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
@@ -122,6 +134,26 @@ class Recipe(Section):
     training: TrainingConfig = TrainingConfig()
     score: ScoreConfig = ScoreConfig()
     calibration: CalibrationConfig = CalibrationConfig()
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _name_the_method(cls, method: object) -> object:
+        """A method section without a name is the BE-SNN's; a name alone is the method with its default settings."""
+        if isinstance(method, str):
+            return {"name": method}
+        return {"name": "be-snn", **method} if isinstance(method, dict) else method
+
+    @model_validator(mode="after")
+    def _schedule_existing_terms(self) -> Self:
+        terms = ", ".join(self.method.terms)
+        if unknown := [name for name in self.training.ramps if name not in self.method.terms]:
+            raise ValueError(f"training.ramps.{unknown[0]}: the objective of {self.method.name} has the terms {terms}")
+        if self.training.gradient_every > 1 and "gradient" not in self.method.terms:
+            raise ValueError(
+                f"training.gradient_every={self.training.gradient_every}: the objective of {self.method.name} has no gradient "
+                f"penalty, only {terms}; leave the field out"
+            )
+        return self
 
     @property
     def batch_size(self) -> int:

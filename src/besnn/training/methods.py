@@ -1,9 +1,9 @@
 """The settings of each method, and how its model and objective are built from them."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt
 from torch import nn
 
 from besnn.baselines import (
@@ -20,23 +20,42 @@ from besnn.baselines import (
 from besnn.layers import initialiser
 from besnn.model import BESNN, Objective, OODClassifier
 from besnn.objective import BESNNObjective
-from besnn.training.section import Fraction, Section, Weight
+from besnn.training.section import Fraction, Members, Section, Weight
 
 Backbone = Callable[[], nn.Module]
 """Makes a fresh feature extractor at each call."""
 
 
+def _check_initialiser(name: str) -> str:
+    initialiser(name)
+    return name
+
+
+FastWeights = Annotated[str, AfterValidator(_check_initialiser)]
+"""How fast weights start, see `besnn.layers.initialiser`."""
+
+
+class SingleNetworkConfig(Section):
+    """What methods of one network have in common."""
+
+    @property
+    def members(self) -> int:
+        """One network."""
+        return 1
+
+
 class BESNNConfig(Section):
     """BE-SNN and its objective; the paper's values where it gives them."""
 
+    terms: ClassVar[tuple[str, ...]] = ("classification", "entropy", "gradient")
     name: Literal["be-snn"] = "be-snn"
-    members: PositiveInt = 4
+    members: Members = 4
     noise_dim: PositiveInt = 512
     hidden_dim: PositiveInt = 512
     samples: PositiveInt = 64
     class_scale: PositiveFloat = 10.0
     norm: Literal["shared", "member"] = "shared"
-    fast_weights: str = "normal:0.25"
+    fast_weights: FastWeights = "normal:0.25"
     entropy_weight: Weight = 1.0
     gradient_weight: Weight = 0.5
     over_classes: Literal["sum", "mean"] = "sum"
@@ -71,25 +90,22 @@ class BESNNConfig(Section):
         return model, objective  # type: ignore[return-value]  # an objective for its own kind of model
 
 
-class SoftmaxConfig(Section):
+class SoftmaxConfig(SingleNetworkConfig):
     """A softmax network."""
 
+    terms: ClassVar[tuple[str, ...]] = ("classification",)
     name: Literal["softmax"]
     label_smoothing: Fraction = 0.0
-
-    @property
-    def members(self) -> int:
-        """One network."""
-        return 1
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
         return SoftmaxClassifier(backbone(), num_classes, feature_dim), SoftmaxObjective(self.label_smoothing)
 
 
-class DUQConfig(Section):
+class DUQConfig(SingleNetworkConfig):
     """DUQ; its published code's values."""
 
+    terms: ClassVar[tuple[str, ...]] = ("classification", "gradient")
     name: Literal["duq"]
     embedding_dim: PositiveInt = 256
     length_scale: PositiveFloat = 0.1
@@ -99,11 +115,6 @@ class DUQConfig(Section):
     over_classes: Literal["sum", "mean"] = "mean"
     squared_norm: bool = False
 
-    @property
-    def members(self) -> int:
-        """One network."""
-        return 1
-
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
         model = DUQ(
@@ -112,18 +123,14 @@ class DUQConfig(Section):
         return model, DUQObjective(self.gradient_weight, self.over_classes, self.squared_norm)
 
 
-class GaussianConfig(Section):
+class GaussianConfig(SingleNetworkConfig):
     """The Gaussian classifier with the L-GM loss."""
 
+    terms: ClassVar[tuple[str, ...]] = ("classification", "likelihood")
     name: Literal["gaussian"]
     covariance: Literal["identity", "diagonal"] = "diagonal"
     margin: Weight = 0.1
     likelihood_weight: Weight = 0.1
-
-    @property
-    def members(self) -> int:
-        """One network."""
-        return 1
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -134,8 +141,9 @@ class GaussianConfig(Section):
 class DeepEnsembleConfig(Section):
     """A deep ensemble of softmax networks."""
 
+    terms: ClassVar[tuple[str, ...]] = ("classification",)
     name: Literal["deep-ensemble"]
-    members: PositiveInt = 4
+    members: Members = 4
     label_smoothing: Fraction = 0.0
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
@@ -147,10 +155,11 @@ class DeepEnsembleConfig(Section):
 class BatchEnsembleConfig(Section):
     """A BatchEnsemble of softmax networks."""
 
+    terms: ClassVar[tuple[str, ...]] = ("classification",)
     name: Literal["batch-ensemble"]
-    members: PositiveInt = 4
+    members: Members = 4
     norm: Literal["shared", "member"] = "shared"
-    fast_weights: str = "normal:0.25"
+    fast_weights: FastWeights = "normal:0.25"
     label_smoothing: Fraction = 0.0
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
@@ -164,4 +173,3 @@ MethodConfig = Annotated[
     BESNNConfig | SoftmaxConfig | DUQConfig | GaussianConfig | DeepEnsembleConfig | BatchEnsembleConfig,
     Field(discriminator="name"),
 ]
-METHODS = ("be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble")

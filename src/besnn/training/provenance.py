@@ -8,16 +8,17 @@ from pathlib import Path
 
 import torch
 
+CPU = torch.device("cpu")
 PACKAGES = ("besnn", "torch", "lightning", "numpy", "scikit-learn", "safetensors")
 
 
-def provenance(data_hashes: dict[str, str]) -> dict[str, object]:
-    """The record of the circumstances of a run, JSON-able."""
+def provenance(data_hashes: dict[str, str], device: torch.device = CPU) -> dict[str, object]:
+    """The record of the circumstances of a run on a device, JSON-able."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": source_commit(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "hardware": hardware(),
+        "hardware": hardware(device),
         "data": data_hashes,
     }
 
@@ -26,18 +27,18 @@ def source_commit() -> str | None:
     """The commit of the checkout that besnn runs from, with `+` where files were changed; None when installed from a wheel."""
     folder = Path(__file__).parent
     try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        tracked = _git(folder, "ls-files", "--error-unmatch", __file__)
-        return commit + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "") if tracked else None
+        _git(folder, "ls-files", "--error-unmatch", __file__)  # fails where besnn merely lies inside somebody's repository
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        return _git(folder, "rev-parse", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
-def hardware() -> str:
+def hardware(device: torch.device) -> str:
     """The processor or accelerator, in words."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    return f"{platform.machine()}, {torch.get_num_threads()} threads"
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.machine()}), {torch.get_num_threads()} threads"
 
 
 def _git(folder: Path, *arguments: str) -> str:

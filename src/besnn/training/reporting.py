@@ -1,14 +1,9 @@
-"""What a run says while it goes on, and the logs it leaves."""
+"""What a run says while it goes on."""
 
-import csv
-import time
-from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-from besnn.files import atomic_path
 
 Row = dict[str, float]
 
@@ -53,7 +48,6 @@ class ProgressBar:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task: TaskID | None = None
-        self.began = time.monotonic()
 
     def start(self, done: int, total: int) -> None:
         """Shows the bar."""
@@ -73,24 +67,3 @@ class ProgressBar:
     def finish(self) -> None:
         """Takes the bar away."""
         self.bar.stop()
-
-
-def write_csv_log(path: Path, history: list[Row]) -> None:
-    """One line an epoch. The file is rewritten whole, so that it always agrees with the checkpoint beside it."""
-    names = list(dict.fromkeys(name for row in history for name in row))
-    with atomic_path(path) as partial, partial.open("w", newline="") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(history)
-
-
-def write_tensorboard_log(folder: Path, history: list[Row], since: int) -> None:
-    """The rows from `since` on as TensorBoard scalars; what an earlier, interrupted run logged past them is struck out."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(folder), purge_step=since)
-    for row in history[since:]:
-        for name, value in row.items():
-            if name != "epoch":
-                writer.add_scalar(name, value, int(row["epoch"]))
-    writer.close()

@@ -38,9 +38,9 @@ def test_the_same_figure_gives_the_same_bytes() -> None:
     assert draw("noise") == draw("noise")
 
 
-@pytest.mark.parametrize("name", ["cost $5 and $6", r"$\broken{", "<b>&amp;</b>", "服装", "a_b^c"])
+@pytest.mark.parametrize("name", ["cost $5 and $6", r"$\broken{", "<b>&amp;</b>", "服装", "_hidden"])
 def test_names_are_drawn_as_they_are(name: str) -> None:
-    assert name in texts(draw(name))
+    assert name in {text.strip() for text in texts(draw(name))}
 
 
 @pytest.mark.parametrize(("extension", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

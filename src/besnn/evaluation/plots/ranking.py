@@ -37,7 +37,7 @@ def roc_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, npt.ArrayLike]
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color=GUIDE_COLOUR, linewidth=0.8, linestyle="dotted")
     for index, (name, scores) in enumerate(_checked(out_scores).items()):
-        axes.plot(*roc_points(in_scores, scores), label=shortened(name, _MAX_NAME_LENGTH), **_line(index))
+        axes.plot(*roc_points(in_scores, scores), **_line(name, index))
     set_percent_axes(axes, "known inputs flagged", "unknown inputs caught")
     axes.legend(loc="lower right")
     return figure
@@ -53,7 +53,7 @@ def precision_recall_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, n
     figure = new_figure(4.2, 3.8)
     axes = figure.add_subplot()
     for index, (name, scores) in enumerate(_checked(out_scores).items()):
-        axes.plot(*precision_recall_points(in_scores, scores), label=shortened(name, _MAX_NAME_LENGTH), **_line(index))
+        axes.plot(*precision_recall_points(in_scores, scores), **_line(name, index))
     set_percent_axes(axes, "unknown inputs caught", "flagged inputs that are unknown")
     axes.legend(loc="lower left")
     return figure
@@ -103,8 +103,10 @@ def _checked(out_scores: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
     return {name: as_scores(scores, f"scores of {name!r}") for name, scores in out_scores.items()}
 
 
-def _line(index: int) -> dict[str, Any]:
+def _line(name: str, index: int) -> dict[str, Any]:
+    label = shortened(name, _MAX_NAME_LENGTH)
     return {
+        "label": f" {label}" if label.startswith("_") else label,  # matplotlib hides labels that begin with _
         "color": UNKNOWN_COLOURS[index % len(UNKNOWN_COLOURS)],
         "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
     }

@@ -19,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from besnn.errors import InputError
+from besnn.evaluation.output import whole_file
 
 # Okabe & Ito's palette, which colour-blind people can tell apart; known inputs are always blue.
 KNOWN_COLOUR = "#0072B2"
@@ -104,7 +105,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.suffix not in _FORMATS:
         raise InputError(f"figure file {target.name!r}: end its name in one of {', '.join(_FORMATS)}")
-    figure.savefig(target)
+    with whole_file(target) as partial:
+        figure.savefig(partial)
     return target
 
 

@@ -1,0 +1,50 @@
+"""The program `besnn`: its commands, and how it starts and ends."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from besnn.cli import calibrate, data, demo, evaluate, inspect, recipes, score, train
+from besnn.cli.errors import exit_code_of
+from besnn.version import __version__
+
+app = typer.Typer(
+    name="besnn",
+    help='Classifiers that say "I don\'t know this": train, calibrate, evaluate, score.',
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+for command in (demo.demo, train.train, calibrate.calibrate, evaluate.evaluate, score.score, inspect.inspect, recipes.recipes):
+    app.command()(command)
+app.add_typer(data.app)
+
+
+@app.callback(invoke_without_command=True)
+def _program(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"besnn {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; arguments are the process's own unless given."""
+    with warnings.catch_warnings():
+        if not os.environ.get("BESNN_DEBUG"):  # what libraries warn developers of is noise to a user
+            warnings.simplefilter("ignore")
+            logging.getLogger("lightning").setLevel(logging.ERROR)
+        return exit_code_of(lambda: app(arguments, prog_name="besnn", standalone_mode=False))
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(run())

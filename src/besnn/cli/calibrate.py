@@ -1,0 +1,44 @@
+"""`besnn calibrate`: gives a model a threshold with a stated false-alarm rate."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from besnn.cli.options import Data, DataDir, Json, Label, Model, Quiet
+
+
+def calibrate(
+    model: Model,
+    data: Data,
+    alpha: Annotated[float, typer.Option(help="The false-alarm rate: the share of known inputs that may be flagged.")] = 0.05,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="Hold alpha with probability 1 - delta over the draw of DATA, not on average.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the model. (default: in place)", show_default=False)
+    ] = None,
+    label: Label = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Set a model's threshold from held-out data of the classes it knows; labels are not needed.
+
+    DATA must not have been trained on. For inputs like those in DATA, at most a share ALPHA is then flagged.
+    """
+    from besnn.cli.description import facts_of, guarantee
+    from besnn.cli.loading import load_detector, load_known
+    from besnn.cli.output import announce
+
+    detector = load_detector(model)
+    dataset = load_known(detector, data, label=label, data_dir=data_dir)
+    detector.calibrate(dataset.inputs, alpha, delta)
+    detector.provenance["calibration_data"] = {"name": dataset.name, "data": dataset.hashes, "data_note": dataset.note}
+    target = output or model
+    detector.save(target)
+    facts = facts_of(detector)
+    announce(
+        {"model": str(target), **facts}, [f"{target}: {guarantee(facts['calibration'])}"], as_json=json, quiet=quiet
+    )

@@ -1,0 +1,46 @@
+"""Which recipe to train by, from what the command line says."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from besnn.cli.loading import kind_of_data
+from besnn.data import load
+from besnn.data.catalogue import parse_name
+from besnn.data.sources import Kind
+from besnn.training import Recipe, load_recipe, shipped_recipes
+
+YAML_SUFFIXES = (".yaml", ".yml")
+
+
+def choose_recipe(spec: str, overrides: Iterable[str] = ()) -> Recipe:
+    """The recipe that a name, a YAML file or a DATA argument stands for, with overrides such as `training.epochs=5`.
+
+    Data without a recipe of its own is trained on by `images` or `table`. Only folders, whose images may differ in size, are
+    brought to the size that `images` names; arrays keep their own.
+
+    >>> choose_recipe("digits", ["training.epochs=5"]).training.epochs
+    5
+    >>> choose_recipe("mnist:test").data.source
+    'mnist:test'
+    """
+    if spec in shipped_recipes() or spec.endswith(YAML_SUFFIXES):
+        return load_recipe(spec, overrides)
+    kind = kind_of_data(spec)
+    name = spec.partition(":")[0]
+    if kind is Kind.BUILT_IN and name in shipped_recipes():
+        return load_recipe(name, [f"data.source={spec}", *overrides])
+    is_table = kind is Kind.TABLE or (kind is not Kind.FOLDER and not load(spec).is_image)
+    base = [setting("data.source", spec), setting("name", Path(spec).stem if parse_name(spec) is None else name)]
+    if kind is not Kind.FOLDER and not is_table:
+        base.append("data.image=null")
+    return load_recipe("table" if is_table else "images", [*base, *overrides])
+
+
+def setting(field: str, value: object) -> str:
+    """An override that sets a field to a value of any characters; JSON is YAML.
+
+    >>> setting("data.label", "kind: of thing")
+    'data.label="kind: of thing"'
+    """
+    return f"{field}={json.dumps(value, ensure_ascii=False)}"

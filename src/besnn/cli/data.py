@@ -1,0 +1,98 @@
+"""`besnn data`: the built-in data sets and their files."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from besnn.cli.options import DataDir, Json, Quiet, complete_data
+
+if TYPE_CHECKING:
+    from besnn.data import FileStatus
+
+app = typer.Typer(name="data", help="List, download and check the built-in data sets.")
+_NAME_HELP = "Built-in names, such as mnist or mnist:test."
+
+
+@app.callback(invoke_without_command=True)
+def _data(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list")
+def list_sets(data_dir: DataDir = None, json: Json = False) -> None:
+    """Show the built-in data sets and the folder they are looked for in."""
+    from besnn.cli.output import announce
+    from besnn.data import available, data_root
+
+    sets = [
+        {
+            "name": info.name,
+            "description": info.description,
+            "class_names": list(info.class_names),
+            "splits": dict(info.sizes),
+            "licence": info.licence,
+            "files": sorted({file.path for files in info.files.values() for file in files}),
+        }
+        for info in available()
+    ]
+    root = data_root(data_dir)
+    lines = [f"{info.name:<13}  {info.description}; {_sizes(info.sizes)}; licence: {info.licence}" for info in available()]
+    announce({"folder": str(root), "sets": sets}, [*lines, f"folder: {root}"], as_json=json, quiet=False)
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=_NAME_HELP, autocompletion=complete_data)],
+    data_dir: DataDir = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Download what a set lacks, from its official addresses, with checksums; a broken download resumes."""
+    from besnn.data import fetch as fetch_set
+
+    progress = sys.stderr.isatty() and not quiet
+    _show({name: fetch_set(name, data_dir, progress=progress) for name in names}, json, quiet)
+
+
+@app.command()
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help=f"{_NAME_HELP} (default: all that are there)", autocompletion=complete_data),
+    ] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare a set's files with the official ones. It fails if one was altered, or if one that was asked for is missing."""
+    from besnn.data import Status, available
+    from besnn.data import verify as verify_set
+    from besnn.errors import DataError
+
+    found = {name: verify_set(name, data_dir) for name in names or [info.name for info in available()]}
+    _show(found, json, quiet)
+    bad = {Status.ALTERED, Status.MISSING} if names else {Status.ALTERED}
+    if wrong := [file for files in found.values() for file in files if file.status in bad]:
+        raise DataError(f"{wrong[0].path} is {wrong[0].status}" + (f", and {len(wrong) - 1} more" if wrong[1:] else ""))
+
+
+def _show(found: "Mapping[str, Sequence[FileStatus]]", json: bool, quiet: bool) -> None:
+    from besnn.cli.output import announce
+
+    facts = {
+        name: [{"path": str(file.path), "status": str(file.status), "detail": file.detail} for file in files]
+        for name, files in found.items()
+    }
+    lines = []
+    for name, files in found.items():
+        lines += [f"{name}: {file.status} {file.path}{f' ({file.detail})' if file.detail else ''}" for file in files]
+        if not files:
+            lines.append(f"{name}: made on the spot, no files needed")
+    announce(facts, lines, as_json=json, quiet=quiet)
+
+
+def _sizes(splits: Mapping[str, int]) -> str:
+    return ", ".join(f"{size:,} {split}" for split, size in splits.items())

@@ -1,0 +1,113 @@
+"""`besnn evaluate`: how far a model can be trusted."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from besnn.cli.options import DATA_HELP, DataDir, Label, Model, Quiet, complete_data
+
+if TYPE_CHECKING:
+    from besnn.detector import Detector
+    from besnn.evaluation import Evaluation
+
+STANDARD_OUTPUT = Path("-")
+
+
+def evaluate(
+    model: Model,
+    known: Annotated[
+        str,
+        typer.Option("--in", metavar="DATA", help=f"Labelled data of known classes: {DATA_HELP}.", autocompletion=complete_data),
+    ],
+    unknown: Annotated[
+        list[str],
+        typer.Option("--out", metavar="DATA", help="Data that should be flagged; repeatable.", autocompletion=complete_data),
+    ],
+    more_unknown: Annotated[
+        list[str] | None, typer.Argument(metavar="[DATA]...", help="More sets for --out.", show_default=False)
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - for standard output.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a report to look at, one HTML file.")
+    ] = None,
+    label: Label = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Judge a model on held-out known data and on data that it should flag."""
+    from besnn.cli.loading import input_names, load_detector, load_inputs, load_known, set_name
+    from besnn.errors import InputError
+    from besnn.evaluating import evaluate_detector
+
+    if report is not None and report.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--report {str(report)!r}: end its name in .html")
+    began = time.monotonic()
+    detector = load_detector(model, calibrated=True)
+    specs = dict.fromkeys([*unknown, *(more_unknown or [])])
+    evaluation = evaluate_detector(
+        detector,
+        load_known(detector, known, label=label, data_dir=data_dir),
+        {set_name(spec): load_inputs(detector, spec, label=None, data_dir=data_dir) for spec in specs},
+        title=model.stem,
+        known_name=set_name(known),
+        input_names={set_name(spec): names for spec in (known, *specs) if (names := input_names(detector, spec))},
+    )
+    record = None if json is None else _record(detector, evaluation, time.monotonic() - began)
+    _publish(evaluation, record, json, report, quiet)
+
+
+def _publish(
+    evaluation: "Evaluation", record: dict[str, object] | None, json: Path | None, report: Path | None, quiet: bool
+) -> None:
+    from besnn.cli.output import note, to_json
+    from besnn.evaluation.report import write_report
+    from besnn.evaluation.wording import summary
+    from besnn.files import atomic_path
+
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        write_report(evaluation, report)
+    if json == STANDARD_OUTPUT:
+        typer.echo(to_json(record))
+    elif not quiet:
+        for sentence in [*summary(evaluation), *_separation(evaluation)]:
+            typer.echo(sentence)
+    if json is not None and json != STANDARD_OUTPUT:
+        with atomic_path(json) as partial:
+            partial.write_text(f"{to_json(record)}\n", encoding="utf-8")
+    for written in filter(None, (json, report)):
+        if written != STANDARD_OUTPUT:
+            note(f"wrote {written}", quiet=quiet)
+
+
+def _record(detector: "Detector", evaluation: "Evaluation", seconds: float) -> dict[str, object]:
+    """The figures under the field names that records of runs have."""
+    recipe = detector.recipe
+    return {
+        **evaluation.metrics(),
+        "members": detector.model.members,
+        "seed": None if recipe is None else recipe.training.seed,
+        "parameters": sum(parameter.numel() for parameter in detector.model.parameters()),
+        "seconds": round(seconds, 3),
+        "recipe": None if recipe is None else recipe.model_dump(mode="json"),
+        "provenance": evaluation.provenance,
+    }
+
+
+def _separation(evaluation: "Evaluation") -> list[str]:
+    """A line for each unknown set: how well the score that decides tells it from the known data, at any threshold."""
+    from besnn.evaluation import ood_metrics
+
+    score = evaluation.default_score
+    lines = []
+    for name, answers in evaluation.unknown.items():
+        figures = ood_metrics(evaluation.known.scores[score], answers.scores[score])
+        lines.append(
+            f"{score} against {name}: AUROC {figures['auroc']:.4f}, "
+            f"FPR95 {figures['fpr95']:.4f} (unknown accepted when 95 % of known inputs are)"
+        )
+    return lines

@@ -1,0 +1,39 @@
+"""Arguments and options that commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from besnn.errors import InputError
+
+
+def complete_data(incomplete: str) -> list[str]:
+    """Built-in data sets whose names begin so."""
+    from besnn.data import available
+
+    return [info.name for info in available() if info.name.startswith(incomplete)]
+
+
+DATA_HELP = "a built-in name (besnn data list), a folder of images, an .npz, a .csv or a .parquet"
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as besnn train writes it.", show_default=False)]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help=f"{DATA_HELP.capitalize()}.", autocompletion=complete_data, show_default=False)
+]
+Label = Annotated[
+    str | None,
+    typer.Option("--label", metavar="COLUMN", help="The class column of a table. (default: the recipe's, mostly `label`)"),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="FOLDER", help="Where built-in sets lie. (default: $BESNN_DATA, else the cache)"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else, on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+def require_file(path: Path, remedy: str) -> None:
+    """Refuses the path of a file that is not there."""
+    if not path.is_file():
+        raise InputError(f"{path} {'is not a file' if path.exists() else 'does not exist'}: {remedy}")

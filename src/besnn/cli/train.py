@@ -1,0 +1,130 @@
+"""`besnn train`: from data to a calibrated model."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from besnn.cli.options import DATA_HELP, DataDir, Json, Quiet, complete_data
+
+if TYPE_CHECKING:
+    from besnn.fitting import Fitted
+
+
+class Method(StrEnum):
+    """What to train."""
+
+    BE_SNN = "be-snn"
+    SOFTMAX = "softmax"
+    DUQ = "duq"
+    GAUSSIAN = "gaussian"
+    DEEP_ENSEMBLE = "deep-ensemble"
+    BATCH_ENSEMBLE = "batch-ensemble"
+
+
+class Device(StrEnum):
+    """Where to train."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+    MPS = "mps"
+
+
+def train(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|DATA",
+            help=f"A recipe (besnn recipes, or a .yaml), or data to train on by the recipe that suits it: {DATA_HELP}.",
+            autocompletion=complete_data,
+            show_default=False,
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change any setting, such as training.epochs=5; repeatable."),
+    ] = None,
+    method: Annotated[
+        Method | None, typer.Option(help="Train this method, with its own defaults.", show_default=False)
+    ] = None,
+    members: Annotated[int | None, typer.Option(help="How many members the ensemble has.", show_default=False)] = None,
+    epochs: Annotated[int | None, typer.Option(help="How often to go through the data.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same model.", show_default=False)] = None,
+    alpha: Annotated[float | None, typer.Option(help="The false-alarm rate to calibrate to.", show_default=False)] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The class column of a table.", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    run_folder: Annotated[
+        Path | None,
+        typer.Option(help="Where checkpoints and logs go. (default: OUTPUT with .run for its extension)", show_default=False),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped, to the same model.")] = False,
+    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.AUTO,
+    devices: Annotated[int, typer.Option(help="How many devices, or processes on the CPU.", min=1)] = 1,
+    strategy: Annotated[str, typer.Option(help="How several devices share the work, by Lightning's names.")] = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model, choose its score and calibrate it, on parts of the data held out for each.
+
+    Settings are applied in this order: the recipe, --method, the other options, --set.
+    """
+    from besnn.cli.choosing import choose_recipe, setting
+    from besnn.cli.output import announce, note, training_progress
+    from besnn.data import ImageSpec, load_or_stream
+    from besnn.fitting import fit_detector
+    from besnn.training import make_fabric
+
+    named = {"method.members": members, "training.epochs": epochs, "training.seed": seed}
+    named |= {"calibration.alpha": alpha, "data.label": label}
+    given = [setting(field, value) for field, value in named.items() if value is not None]
+    replaced = [] if method is None else [setting("method", {"name": method})]
+    recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
+    run_folder = run_folder or output.with_suffix(".run")
+    checkpoint = _checkpoint(output, run_folder, resume)
+    image = recipe.data.image
+    dataset = load_or_stream(
+        recipe.data.source,
+        data_dir=data_dir,
+        label=recipe.data.label,
+        image=None if image is None else ImageSpec(image.size, image.channels),
+    )
+    fabric = make_fabric(recipe.training.precision, device, devices, strategy)
+    quiet = quiet or not fabric.is_global_zero
+    note(f"{dataset.name}: {len(dataset):,} inputs of {len(dataset.class_names)} classes", quiet=quiet)
+    reporter = training_progress(quiet)
+    fitted = fit_detector(recipe, dataset, fabric=fabric, run_folder=run_folder, resume=resume, reporter=reporter)
+    if fabric.is_global_zero:
+        fitted.detector.save(output)
+        checkpoint.unlink(missing_ok=True)
+        announce(*_outcome(fitted, output, run_folder), as_json=json, quiet=quiet)
+
+
+def _checkpoint(output: Path, run_folder: Path, resume: bool) -> Path:
+    """The run's checkpoint. While it exists the run is not finished, and is not thrown away without being told to."""
+    from besnn.errors import InputError
+
+    if output.is_dir():
+        raise InputError(f"--output {output} is a folder: give the model file to write, such as {output / 'model.safetensors'}")
+    checkpoint = run_folder / "checkpoint.safetensors"
+    if checkpoint.exists() and not resume:
+        raise InputError(f"{run_folder} holds an unfinished run: continue it with --resume, or remove {checkpoint} to start anew")
+    return checkpoint
+
+
+def _outcome(fitted: "Fitted", output: Path, run_folder: Path) -> tuple[dict[str, object], list[str]]:
+    """What came of a run, as facts and in words."""
+    from besnn.cli.description import facts_of, in_words
+
+    last = fitted.history[-1] if fitted.history else {}
+    facts = {"model": str(output), "run_folder": str(run_folder), **facts_of(fitted.detector)}
+    facts |= {"epochs": len(fitted.history), "seconds": fitted.detector.provenance["seconds"], "last_epoch": last}
+    accuracy = last.get("validation_accuracy")
+    words = [f"trained {len(fitted.history)} epochs in {facts['seconds']} s; logs are in {run_folder}", *in_words(facts)]
+    if accuracy is not None:
+        words.append(f"accuracy     {100 * accuracy:.1f} % on held-out validation data")
+    return facts, [*words, f"wrote {output}: try besnn score {output} INPUT -o scores.csv"]

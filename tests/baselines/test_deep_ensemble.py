@@ -1,0 +1,96 @@
+"""A deep ensemble trained side by side equals its networks trained in turn."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from torch import Tensor, nn
+
+from besnn.baselines import DeepEnsemble, DeepEnsembleObjective, SoftmaxClassifier, SoftmaxObjective
+from besnn.errors import InputError
+from besnn.layers import batch_ensemble
+from besnn.model import OODClassifier, two_moons_mlp
+
+MEMBERS, CLASSES, FEATURES = 3, 4, 5
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, FEATURES))
+
+
+@pytest.fixture
+def ensemble() -> DeepEnsemble:
+    torch.manual_seed(0)
+    return DeepEnsemble([network() for _ in range(MEMBERS)], CLASSES, FEATURES).double()
+
+
+@pytest.fixture
+def batches() -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(8, 6, dtype=torch.float64, generator=generator), torch.randint(CLASSES, (8,), generator=generator))
+        for _ in range(5)
+    ]
+
+
+def alone(ensemble: DeepEnsemble, member: int) -> SoftmaxClassifier:
+    """A member as a network of its own."""
+    classifier = SoftmaxClassifier(copy.deepcopy(ensemble.feature_extractors[member]), CLASSES, FEATURES).double()
+    classifier.head.load_state_dict(ensemble.heads[member].state_dict())
+    return classifier
+
+
+def train(model: OODClassifier, objective: SoftmaxObjective, batches: list[tuple[Tensor, Tensor]]) -> None:
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
+    for x, labels in batches:
+        optimiser.zero_grad()
+        sum(objective(model, x, labels).values()).backward()  # type: ignore[union-attr]
+        optimiser.step()
+
+
+def test_training_side_by_side_equals_training_in_turn(ensemble: DeepEnsemble, batches: list[tuple[Tensor, Tensor]]) -> None:
+    singles = [alone(ensemble, member) for member in range(MEMBERS)]
+    train(ensemble, DeepEnsembleObjective(label_smoothing=0.1), batches)
+    for member, single in enumerate(singles):
+        train(single, SoftmaxObjective(label_smoothing=0.1), batches)
+        trained = alone(ensemble, member).state_dict()
+        for name, value in single.state_dict().items():  # weights and BatchNorm statistics
+            torch.testing.assert_close(trained[name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_of_a_member_ignore_the_others(ensemble: DeepEnsemble, batches: list[tuple[Tensor, Tensor]]) -> None:
+    def gradients_of_first() -> list[Tensor]:
+        loss = DeepEnsembleObjective()(ensemble, *batches[0])["classification"]
+        return list(torch.autograd.grad(loss, ensemble.feature_extractors[0].parameters()))
+
+    before = gradients_of_first()
+    with torch.no_grad():
+        for parameter in ensemble.feature_extractors[1].parameters():
+            parameter.mul_(-3.0)
+    for old, new in zip(before, gradients_of_first(), strict=True):
+        assert torch.equal(old, new)
+
+
+def test_probabilities_are_the_members_mean(ensemble: DeepEnsemble, batches: list[tuple[Tensor, Tensor]]) -> None:
+    ensemble.eval()
+    with torch.no_grad():
+        logits = np.stack([alone(ensemble, member).eval()(batches[0][0])[0] for member in range(MEMBERS)])
+        probabilities = ensemble.log_probabilities(ensemble(batches[0][0])).exp()
+    np.testing.assert_allclose(probabilities, softmax(logits, axis=-1).mean(0), rtol=1e-12)
+
+
+def test_refuses_members_that_share_weights() -> None:
+    with pytest.raises(InputError, match="share weights"):
+        DeepEnsemble([two_moons_mlp()] * 2, num_classes=2, feature_dim=32)
+
+
+def test_refuses_an_ensemble_of_nobody() -> None:
+    with pytest.raises(InputError, match="0 feature extractors"):
+        DeepEnsemble([], num_classes=2, feature_dim=32)
+
+
+def test_refuses_a_batch_ensemble_among_its_members() -> None:
+    with pytest.raises(InputError, match="plain network"):
+        DeepEnsemble([two_moons_mlp(), batch_ensemble(two_moons_mlp(), 2)], num_classes=2, feature_dim=32)

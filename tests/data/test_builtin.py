@@ -1,0 +1,103 @@
+import struct
+
+import numpy as np
+import pytest
+
+from besnn.data import load
+from besnn.data.builtin import load_builtin
+from besnn.errors import DataError, InputError
+
+
+def idx(values):
+    return struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
+
+
+def small_mnist(root, images=30, labels=30):
+    """A few made-up images under MNIST's names: sound files with fewer records than the official ones."""
+    raw = root / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (images, 28, 28), dtype=np.uint8)
+    (raw / "t10k-images-idx3-ubyte").write_bytes(idx(pixels))
+    (raw / "t10k-labels-idx1-ubyte").write_bytes(idx((np.arange(labels) % 10).astype(np.uint8)))
+    return pixels
+
+
+def test_a_partial_set_is_used_and_says_so(tmp_path):
+    pixels = small_mnist(tmp_path)
+    loaded = load_builtin("mnist:test", data_dir=tmp_path)
+    assert np.array_equal(loaded.inputs[:, 0], pixels)
+    assert loaded.labels.tolist() == [row % 10 for row in range(30)]
+    assert "30 of 10,000 records" in loaded.note
+    assert set(loaded.hashes) == {"MNIST/raw/t10k-images-idx3-ubyte", "MNIST/raw/t10k-labels-idx1-ubyte"}
+
+
+def test_the_environment_names_the_data_folder(tmp_path, monkeypatch):
+    small_mnist(tmp_path)
+    monkeypatch.setenv("BESNN_DATA", str(tmp_path))
+    assert len(load_builtin("mnist:test")) == 30
+
+
+def test_images_without_their_labels_are_refused(tmp_path, one_line):
+    small_mnist(tmp_path, labels=29)
+    with pytest.raises(DataError) as caught:
+        load_builtin("mnist:test", data_dir=tmp_path)
+    one_line(caught, "30 images but 29 labels")
+
+
+def test_an_altered_file_is_refused(tmp_path, one_line):
+    small_mnist(tmp_path)
+    path = tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte"
+    path.write_bytes(idx(np.zeros(10_000, np.uint8)))
+    with pytest.raises(DataError) as caught:
+        load_builtin("mnist:test", data_dir=tmp_path)
+    one_line(caught, str(path), "not the official")
+
+
+def test_labels_outside_the_classes_are_refused(tmp_path):
+    small_mnist(tmp_path)
+    (tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte").write_bytes(idx(np.full(30, 10, np.uint8)))
+    with pytest.raises(InputError, match="10 class names"):
+        load_builtin("mnist:test", data_dir=tmp_path)
+
+
+def test_splits_of_generated_sets_do_not_overlap():
+    train, test = load_builtin("digits:train"), load_builtin("digits:test")
+    assert (len(train), len(test)) == (1438, 359)
+    moons, others = load_builtin("two-moons"), load_builtin("two-moons", split="test")
+    assert (moons.name, others.name) == ("two-moons:train", "two-moons:test")
+    assert not set(map(tuple, moons.inputs.tolist())) & set(map(tuple, others.inputs.tolist()))
+
+
+def test_the_named_split_goes_before_the_one_asked_for():
+    assert load_builtin("digits:train", split="test").name == "digits:train"
+    assert load_builtin("digits", split="test").name == "digits:test"
+    with pytest.raises(InputError, match="digits has no split 'validation'"):
+        load_builtin("digits", split="validation")
+
+
+REAL = {
+    "fashion-mnist:train": ((60_000, 1, 28, 28), [0.2860]),
+    "mnist:test": ((10_000, 1, 28, 28), [0.1325]),
+    "not-mnist": ((10_000, 1, 28, 28), None),
+    "cifar10": ((50_000, 3, 32, 32), [0.4914, 0.4822, 0.4465]),
+    "cifar10:test": ((10_000, 3, 32, 32), None),
+}
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", REAL)
+def test_real_sets_have_their_published_sizes_and_means(real_data_dir, name):
+    shape, means = REAL[name]
+    loaded = load(name, data_dir=real_data_dir)
+    assert loaded.inputs.shape == shape
+    assert loaded.note == ""
+    assert len(set(np.bincount(loaded.labels))) == (1 if name != "mnist:test" else 10)
+    if means:
+        assert np.allclose(loaded.inputs.mean(axis=(0, 2, 3)) / 255, means, atol=1e-4)
+
+
+@pytest.mark.real_data
+def test_real_svhn_begins_as_published(real_data_dir):
+    loaded = load("svhn:test", data_dir=real_data_dir)
+    assert loaded.labels[:10].tolist() == [5, 2, 1, 0, 6, 1, 9, 1, 1, 8]
+    assert bool(loaded.note) == (len(loaded) < 26_032)

@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from besnn.data import Dataset, ImageSpec, StreamingFolder, available, load, load_or_stream
+from besnn.data.sources import Kind, conform, kind_of, one_line_errors
+from besnn.errors import BesnnError, DataError, InputError
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """One small source of every kind."""
+    for name in ("a/1.png", "b/2.png"):
+        (tmp_path / "images" / name).parent.mkdir(parents=True)
+        Image.new("RGB", (6, 5)).save(tmp_path / "images" / name)
+    (tmp_path / "table.csv").write_text("x,y,label\n1,2,a\n3,4,b\n")
+    np.savez(tmp_path / "arrays.npz", X=np.zeros((2, 2)), y=[0, 1])
+    np.savez(tmp_path / "pictures.npz", images=np.zeros((2, 6, 6), np.uint8))
+    return tmp_path
+
+
+def test_every_kind_is_told_and_loaded(sources):
+    expected = {
+        "images": (Kind.FOLDER, (2, 3, 5, 6)),
+        "table.csv": (Kind.TABLE, (2, 2)),
+        "arrays.npz": (Kind.NPZ, (2, 2)),
+        "pictures.npz": (Kind.NPZ, (2, 1, 6, 6)),
+    }
+    for name, (kind, shape) in expected.items():
+        assert kind_of(sources / name) is kind
+        assert load(sources / name).inputs.shape == shape
+        assert load(str(sources / name)).name == str(sources / name)
+    assert kind_of(sources / "images" / "a" / "1.png") is Kind.IMAGE
+
+
+def test_a_built_in_name_goes_before_a_folder_of_that_name(sources, monkeypatch):
+    monkeypatch.chdir(sources)
+    (sources / "images").rename("digits")
+    assert kind_of("digits") is Kind.BUILT_IN
+    assert load("./digits").inputs.shape == (2, 3, 5, 6)
+
+
+def test_images_are_brought_to_the_form_asked_for(sources):
+    spec = ImageSpec(8, channels=3)
+    for name in (sources / "images", sources / "pictures.npz", "digits:test"):
+        assert load(name, image=spec).inputs.shape[1:] == (3, 8, 8)
+
+
+def test_an_unknown_name_lists_what_there_is(tmp_path, one_line):
+    for spec in ("imagenet", tmp_path / "absent.csv", tmp_path / "notes.txt", ""):
+        with pytest.raises(DataError) as caught:
+            load(spec)
+        one_line(caught, *(info.name for info in available()), ".npz", ".csv", ".parquet", "folder of images")
+
+
+WRONG = [
+    ("images/a/1.png", {}, "single image"),
+    ("table.csv", {"image": ImageSpec(4, 1)}, "is a table, where images (grey 4x4) are expected"),
+    ("arrays.npz", {"image": ImageSpec(4, 1)}, "is a table"),
+    ("arrays.npz", {"columns": ["x", "y", "z"]}, "a table of 2 columns, where a table of 3 columns is expected"),
+    ("pictures.npz", {"columns": ["x"]}, "holds images, where a table of 1 columns is expected"),
+    ("images", {"columns": ["x"]}, "holds images"),
+    ("table.csv", {"columns": ["x", "z"]}, "lacks column 'z'"),
+    ("table.csv", {"label": "species"}, "no column 'species'"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "words"), WRONG)
+def test_data_of_the_wrong_kind(sources, name, options, words, one_line):
+    with pytest.raises(BesnnError) as caught:
+        load(sources / name, **options)
+    one_line(caught, words)
+
+
+def test_conform_leaves_what_fits_alone():
+    points = np.zeros((3, 2), np.float32)
+    assert conform(points, "points") is points
+    assert conform(points, "points", columns=2) is points
+    assert conform(points, "points", columns=["x", "y"]) is points
+    with pytest.raises(InputError, match="points"):
+        conform(points, "points", columns=3)
+
+
+def test_a_folder_beyond_the_budget_stays_on_the_disk(sources):
+    whole = load_or_stream(sources / "images", byte_budget=2 * 90)
+    assert isinstance(whole, Dataset)
+    assert np.array_equal(load(sources / "images", byte_budget=2 * 90).inputs, whole.inputs)
+    with pytest.raises(InputError, match="need more than 179 bytes"):
+        load(sources / "images", byte_budget=2 * 90 - 1)
+    streaming = load_or_stream(sources / "images", byte_budget=2 * 90 - 1)
+    assert isinstance(streaming, StreamingFolder)
+    assert np.array_equal(streaming[1][0], whole.inputs[1])
+    assert load_or_stream("digits:test", byte_budget=1).name == "digits:test"
+
+
+def test_errors_of_the_system_become_one_line(one_line):
+    with pytest.raises(DataError) as caught, one_line_errors("photos"):
+        raise PermissionError(13, "Permission denied", "photos/1.png")
+    one_line(caught, "photos cannot be read", "Permission denied")
+    with pytest.raises(InputError), one_line_errors("photos"):
+        raise InputError("our own errors pass")
