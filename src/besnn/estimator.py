@@ -127,8 +127,9 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float32]:
         """The classes' probabilities, `[n, classes]`."""
-        model, outputs = self.detector_.model, self.detector_.outputs(self._inputs(X))
-        return torch.cat([model.log_probabilities(evidence).exp().float().cpu() for evidence, _ in outputs]).numpy()
+        inputs = self._inputs(X)
+        parts = [self.detector_.model.log_probabilities(evidence).exp() for evidence, _ in self.detector_.outputs(inputs)]
+        return torch.cat(parts).float().cpu().numpy()
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class labels, `[n]`, however strange the inputs; `is_ood` tells."""

@@ -46,7 +46,7 @@ def evaluate_detector(
     names = input_names or {}
     sets = {name: scored_set(detector, data, names.get(name)) for name, data in unknown.items()}
     data = [known, *unknown.values()]
-    origin = provenance({file: digest for each in data for file, digest in each.hashes.items()})
+    origin = provenance({file: digest for each in data for file, digest in each.hashes.items()}, detector.device)
     return Evaluation(
         title=title,
         method=detector.model.method,

@@ -1,16 +1,22 @@
 """Writing files so that nobody ever sees half of one."""
 
 import contextlib
+import glob
 import os
-import tempfile
+import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+ABANDONED = 3600.0
+"""Seconds after which an unfinished file is taken to be that of a writer that was killed."""
 
 
 @contextlib.contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path beside `target`; what was written there takes target's place at the end, whole or not at all.
 
+    >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with atomic_path(folder / "a.txt") as path:
     ...     _ = path.write_text("whole")
@@ -19,27 +25,25 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
+    remove_partials(target.parent, glob.escape(target.stem), older_than=ABANDONED)
     # The suffix stays last: writers choose a format by it.
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=f".partial{target.suffix}", dir=target.parent)
-    os.close(descriptor)
-    path = Path(name)
+    path = target.with_name(f".{target.stem}-{secrets.token_hex(4)}.partial{target.suffix}")
+    path.touch(exist_ok=False)
     try:
         yield path
         with path.open("rb+") as written:
             os.fsync(written.fileno())
-        path.chmod(0o666 & ~_umask())
         path.replace(target)
     finally:
         path.unlink(missing_ok=True)
 
 
-def remove_partials(folder: Path) -> None:
-    """Removes what writers that were killed left behind in a folder; no other process may be writing there."""
-    for path in folder.glob(".*-*.partial*"):
-        path.unlink(missing_ok=True)
+def remove_partials(folder: Path, stem: str = "*", older_than: float = 0.0) -> None:
+    """Removes what killed writers left of files called `stem` (a pattern) in a folder.
 
-
-def _umask() -> int:
-    current = os.umask(0o022)
-    os.umask(current)
-    return current
+    With an age of 0 seconds no other process may be writing there.
+    """
+    for path in folder.glob(f".{stem}-*.partial*"):
+        with contextlib.suppress(FileNotFoundError):  # its writer may be done with it by now
+            if time.time() - path.stat().st_mtime >= older_than:
+                path.unlink()

@@ -108,7 +108,7 @@ def test_terms_are_scalars_that_reach_every_parameter(method: Any, batch: tuple[
     x, labels = batch
     terms = method.objective(model, x, labels)
     assert all(term.shape == () and term.isfinite() for term in terms.values())
-    sum(terms.values()).backward()  # type: ignore[union-attr]
+    sum(terms.values()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name

@@ -63,7 +63,7 @@ def test_training_side_by_side_equals_training_in_turn(ensemble: DeepEnsemble, b
 def test_gradients_of_a_member_ignore_the_others(ensemble: DeepEnsemble, batches: list[tuple[Tensor, Tensor]]) -> None:
     def gradients_of_first() -> list[Tensor]:
         loss = DeepEnsembleObjective()(ensemble, *batches[0])["classification"]
-        return list(torch.autograd.grad(loss, ensemble.feature_extractors[0].parameters()))
+        return list(torch.autograd.grad(loss, list(ensemble.feature_extractors[0].parameters())))
 
     before = gradients_of_first()
     with torch.no_grad():

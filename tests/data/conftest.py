@@ -1,8 +1,3 @@
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,28 +7,22 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from besnn.data import Status, verify
+
 settings.register_profile("no-deadline", deadline=None)  # the first example of a test pays for imports
 settings.load_profile("no-deadline")
 
-UNPACK = Path(__file__).resolve().parents[3] / "shared" / "data" / "unpack.py"
 
+@pytest.fixture
+def real_set(real_data_dir: Path) -> Callable[[str], Path]:
+    """The folder of the real data, for a test that needs one set of it; the test is skipped where that is not there."""
 
-@pytest.fixture(scope="session")
-def real_data_dir() -> Path:
-    """A folder with the official files: $BESNN_DATA, or unpacked once from the data kept beside the repository."""
-    if named := os.environ.get("BESNN_DATA"):
-        return Path(named)
-    if not UNPACK.is_file():
-        pytest.skip("needs the real data sets: set BESNN_DATA to a folder that holds them")
-    target = Path(tempfile.gettempdir()) / "besnn-data"
-    if not target.is_dir():
-        unfinished = Path(tempfile.mkdtemp(prefix="besnn-data-"))
-        subprocess.run([sys.executable, str(UNPACK), str(unfinished)], check=True)
-        try:
-            unfinished.rename(target)  # whole or not at all: several processes may do this at once
-        except OSError:
-            shutil.rmtree(unfinished)
-    return target
+    def find(name: str) -> Path:
+        if missing := [each.path for each in verify(name, real_data_dir) if each.status is Status.MISSING]:
+            pytest.skip(f"needs {missing[0]}")
+        return real_data_dir
+
+    return find
 
 
 @dataclass

@@ -86,9 +86,9 @@ REAL = {
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", REAL)
-def test_real_sets_have_their_published_sizes_and_means(real_data_dir, name):
+def test_real_sets_have_their_published_sizes_and_means(real_set, name):
     shape, means = REAL[name]
-    loaded = load(name, data_dir=real_data_dir)
+    loaded = load(name, data_dir=real_set(name))
     assert loaded.inputs.shape == shape
     assert loaded.note == ""
     assert len(set(np.bincount(loaded.labels))) == (1 if name != "mnist:test" else 10)
@@ -97,7 +97,7 @@ def test_real_sets_have_their_published_sizes_and_means(real_data_dir, name):
 
 
 @pytest.mark.real_data
-def test_real_svhn_begins_as_published(real_data_dir):
-    loaded = load("svhn:test", data_dir=real_data_dir)
+def test_real_svhn_begins_as_published(real_set):
+    loaded = load("svhn:test", data_dir=real_set("svhn:test"))
     assert loaded.labels[:10].tolist() == [5, 2, 1, 0, 6, 1, 9, 1, 1, 8]
     assert bool(loaded.note) == (len(loaded) < 26_032)

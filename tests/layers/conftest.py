@@ -164,7 +164,12 @@ def shaken(module: nn.Module) -> nn.Module:
     """The module with random norms, so that nothing in them is 0 or 1."""
     for part in module.modules():
         if isinstance(part, _BatchNorm | _InstanceNorm | nn.LayerNorm | nn.GroupNorm):
-            for name, spread in {"running_mean": (-1, 1), "running_var": (0.5, 2), "weight": (0.5, 2), "bias": (-0.5, 1)}.items():
+            for name, spread in {
+                "running_mean": (-1, 1),
+                "running_var": (0.5, 2),
+                "weight": (0.5, 2),
+                "bias": (-0.5, 1),
+            }.items():
                 if (value := getattr(part, name, None)) is not None:
                     value.data.uniform_(*spread)
     return module
@@ -173,6 +178,11 @@ def shaken(module: nn.Module) -> nn.Module:
 @pytest.fixture
 def oracle() -> Callable[[nn.Module, nn.Module, int], nn.Module]:
     return explicit_member
+
+
+@pytest.fixture
+def vision_transformer() -> nn.Module:
+    return WithPosition()
 
 
 @pytest.fixture
@@ -303,7 +313,13 @@ NETWORKS = {
     # convolutions
     "residual": Network(
         lambda: nn.Sequential(
-            _conv3(), nn.BatchNorm2d(4), nn.ReLU(True), Residual(4, 4), Residual(4, 6, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(1),
+            _conv3(),
+            nn.BatchNorm2d(4),
+            nn.ReLU(True),
+            Residual(4, 4),
+            Residual(4, 6, 2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(1),
             nn.Linear(6, 5),
         )
     ),  # fmt: skip
@@ -334,7 +350,8 @@ NETWORKS = {
     ),
     # norms
     "norm-after-linear": Network(
-        lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4)), (6,)
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4)),
+        (6,),
     ),
     "norm-over-positions": Network(lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(5)), (5, 6)),
     "norm-not-after-layer": Network(lambda: nn.Sequential(_conv3(), nn.ReLU(), nn.BatchNorm2d(4), _conv3(inputs=4))),
@@ -342,7 +359,10 @@ NETWORKS = {
     "norm-used-by-two": Network(
         lambda: Applied(
             lambda self, x: (lambda y: self.a(y) + self.b(y))(self.norm(self.conv(x))),
-            conv=_conv3(), norm=nn.BatchNorm2d(4), a=_conv3(inputs=4), b=_conv3(inputs=4),
+            conv=_conv3(),
+            norm=nn.BatchNorm2d(4),
+            a=_conv3(inputs=4),
+            b=_conv3(inputs=4),
         )
     ),  # fmt: skip
     "layer-used-by-norm-and-other": Network(
@@ -358,7 +378,9 @@ NETWORKS = {
         members_meet=True,
     ),
     "row-norms": Network(
-        lambda: nn.Sequential(nn.GroupNorm(3, 3), _conv3(), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True), nn.LayerNorm(6))
+        lambda: nn.Sequential(
+            nn.GroupNorm(3, 3), _conv3(), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True), nn.LayerNorm(6)
+        )
     ),
     # idioms of forward
     "squeeze-excite": Network(lambda: nn.Sequential(_conv3(), SqueezeExcite(4), _conv3(inputs=4))),
@@ -368,13 +390,12 @@ NETWORKS = {
         )
     ),
     "adds-its-input": Network(lambda: Applied(lambda self, x: self.tail(x + self.conv(x)), conv=_conv3(3), tail=_conv3())),
-    "adds-one-channel": Network(
-        lambda: Applied(lambda self, x: x + self.conv(x), conv=_conv3(4, inputs=1)), (1, 6, 6)
-    ),
+    "adds-one-channel": Network(lambda: Applied(lambda self, x: x + self.conv(x), conv=_conv3(4, inputs=1)), (1, 6, 6)),
     "functional": Network(
         lambda: Applied(
             lambda self, x: self.head(F.avg_pool2d(F.max_pool2d(F.relu(self.conv(x)), 2), 3).flatten(1)),
-            conv=_conv3(), head=nn.Linear(4, 2),
+            conv=_conv3(),
+            head=nn.Linear(4, 2),
         )
     ),  # fmt: skip
     "mean-over-positions": Network(
@@ -391,7 +412,9 @@ NETWORKS = {
     "concatenates-branches": Network(
         lambda: Applied(
             lambda self, x: self.tail(torch.cat([self.a(x), F.relu(self.b(x))], dim=1)),
-            a=_conv3(2), b=_conv3(3), tail=_conv3(inputs=5),
+            a=_conv3(2),
+            b=_conv3(3),
+            tail=_conv3(inputs=5),
         )
     ),  # fmt: skip
     "layer-used-twice": Network(
@@ -410,16 +433,23 @@ NETWORKS = {
     "mlp-view-literal": Network(lambda: Applied(lambda self, x: self.head(x.view(-1, 108)), head=nn.Linear(108, 2))),
     "overwrites-its-input": Network(lambda: nn.Sequential(nn.ReLU(inplace=True), _conv3())),
     "overwrites-sums": Network(
-        lambda: Applied(lambda self, x: (lambda y: self.tail(y.add_(self.conv(y))))(self.stem(x)),
-                        stem=_conv3(), conv=_conv3(inputs=4), tail=_conv3(inputs=4))
+        lambda: Applied(
+            lambda self, x: (lambda y: self.tail(y.add_(self.conv(y))))(self.stem(x)),
+            stem=_conv3(),
+            conv=_conv3(inputs=4),
+            tail=_conv3(inputs=4),
+        )
     ),  # fmt: skip
     "two-outputs": Network(
-        lambda: Applied(lambda self, x: (lambda y: (y, self.head(y.flatten(1))))(self.conv(x)), conv=_conv3(), head=nn.Linear(144, 2))
+        lambda: Applied(
+            lambda self, x: (lambda y: (y, self.head(y.flatten(1))))(self.conv(x)), conv=_conv3(), head=nn.Linear(144, 2)
+        )
     ),
     "shared-trunk": Network(
         lambda: Applied(
             lambda self, x: self.head(self.trunk(x).flatten(1)),
-            trunk=nn.Sequential(_conv3(), nn.BatchNorm2d(4), nn.ReLU(True), nn.PReLU(4)), head=nn.Linear(144, 2),
+            trunk=nn.Sequential(_conv3(), nn.BatchNorm2d(4), nn.ReLU(True), nn.PReLU(4)),
+            head=nn.Linear(144, 2),
         ),
         share=["trunk"],
     ),  # fmt: skip
@@ -441,13 +471,20 @@ NETWORKS = {
     ),
     "encoder-sequence-first": Network(lambda: _tokens(_encoder(False), True), (5, 6)),
     "self-attention": Network(
-        lambda: Applied(lambda self, x: self.attention(x, x, x)[0] + x, attention=nn.MultiheadAttention(6, 3, batch_first=True)),
-        (5, 6), tiles_late=False,
+        lambda: Applied(
+            lambda self, x: self.attention(x, x, x)[0] + x, attention=nn.MultiheadAttention(6, 3, batch_first=True)
+        ),
+        (5, 6),
+        tiles_late=False,
     ),  # fmt: skip
     "vision-transformer": Network(WithPosition, share=["token", "position"]),
     "shared-embedding": Network(
-        lambda: Applied(lambda self, x: self.head(self.embed(x.long().abs()).mean(1)), embed=nn.Embedding(9, 8), head=nn.Linear(8, 2)),
-        (5,), tiles_late=False, share=[nn.Embedding],
+        lambda: Applied(
+            lambda self, x: self.head(self.embed(x.long().abs()).mean(1)), embed=nn.Embedding(9, 8), head=nn.Linear(8, 2)
+        ),
+        (5,),
+        tiles_late=False,
+        share=[nn.Embedding],
     ),  # fmt: skip
 }
 

@@ -4,10 +4,19 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
 
 from besnn.errors import InputError
-from besnn.layers import fast_parameters, fold, tile
+from besnn.layers import (
+    BatchEnsembleConv1d,
+    BatchEnsembleConv2d,
+    BatchEnsembleConv3d,
+    BatchEnsembleLinear,
+    fast_parameters,
+    fold,
+    tile,
+)
 
 MEMBERS = 3
 
@@ -41,11 +50,12 @@ def test_folds_to_the_same_function(case):
 
 
 def test_folds_behind_another_layer(case):
-    first, layer, x = case.build(MEMBERS), case.build(MEMBERS), case.inputs(2)
-    rows = first(tile(x, MEMBERS))
-    if rows.shape[2:] == x.shape[2:] and rows.shape[1] == x.shape[1]:
-        network = torch.nn.Sequential(first, torch.nn.Tanh(), layer)
-        torch.testing.assert_close(fold(network)(x), network(tile(x, MEMBERS)), rtol=1e-12, atol=1e-12)
+    layer, x = case.build(MEMBERS), case.inputs(2)
+    inputs, dims = x.shape[layer.channel_dim], layer.weight.ndim - 2
+    kinds = {0: BatchEnsembleLinear, 1: BatchEnsembleConv1d, 2: BatchEnsembleConv2d, 3: BatchEnsembleConv3d}
+    first = kinds[dims](inputs, inputs, *([1] if dims else []), members=MEMBERS, dtype=torch.float64)
+    network = nn.Sequential(first, nn.Tanh(), layer)
+    torch.testing.assert_close(fold(network)(x), network(tile(x, MEMBERS)), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -114,7 +124,9 @@ def test_autocast_takes_both_precisions(case):
 
 
 def test_batch_that_members_do_not_divide(case):
-    with pytest.raises(InputError, match=r"members=3 does not divide a batch of 4 rows: tile the input first with .*tile\(x, 3\)"):
+    with pytest.raises(
+        InputError, match=r"members=3 does not divide a batch of 4 rows: tile the input first with .*tile\(x, 3\)"
+    ):
         case.build(3)(case.inputs(4))
 
 
@@ -132,10 +144,11 @@ def test_wrong_number_of_channels_is_not_broadcast(case):
 
 
 def test_input_without_a_batch(case):
-    layer = case.build(2)
-    if layer.weight.ndim > 2 or len(case.input_shape) == 1:  # a linear layer takes any number of axes
-        with pytest.raises(InputError, match="add a batch axis"):
-            layer(case.inputs(2)[0])
+    one = case.inputs(1)[0]
+    if one.ndim == 2 and case.plain is nn.Linear:
+        one = one[0]  # a linear layer takes any number of axes behind the batch
+    with pytest.raises(InputError, match="add a batch axis"):
+        case.build(2)(one)
 
 
 @pytest.mark.parametrize("members", [0, -1, 1.5, True, "4", None])

@@ -68,7 +68,7 @@ def test_has_plain_weights_only_and_leaves_the_network_alone(network):
 
 def test_input_is_not_tiled_before_the_first_layer(network):
     if not (network.traced and network.tiles_late):
-        return
+        pytest.skip("what stands in front of the first layer needs member-major rows")
     folded, x = fold(network.ensemble(MEMBERS)), network.inputs(2)
     first = next(module for module in folded.modules() if isinstance(module, FoldedLinear | FoldedConv))
     seen = []
@@ -87,7 +87,9 @@ def test_same_input_gives_the_same_output_and_is_left_alone(network):
 
 
 def test_convolutions_stay_packed_and_norms_disappear():
-    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.MaxPool2d(2))
+    plain = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.MaxPool2d(2)
+    )
     for norm in ("shared", "member"):
         folded = fold(batch_ensemble(plain, MEMBERS, norm=norm))
         assert targets(folded).count(from_packed) == 1  # for the output
@@ -217,7 +219,9 @@ def test_exports_with_a_dynamic_batch(backbone, shape, shake):
 
 
 def test_transformer_exports_with_a_dynamic_batch():
-    plain = nn.Sequential(nn.Linear(6, 8), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(), nn.Linear(40, 2))
+    plain = nn.Sequential(
+        nn.Linear(6, 8), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(), nn.Linear(40, 2)
+    )
     folded = fold(batch_ensemble(plain, 2))
     with torch.no_grad():
         batch = torch.export.Dim("batch")

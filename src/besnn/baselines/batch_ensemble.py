@@ -24,6 +24,7 @@ class BatchEnsembleClassifier(OODClassifier):
         norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
         init: how fast weights start; see `besnn.layers.initialise`.
 
+    >>> import torch
     >>> from besnn.model import two_moons_mlp
     >>> model = BatchEnsembleClassifier(two_moons_mlp(), num_classes=2, feature_dim=32, members=4)
     >>> list(model(torch.rand(5, 2)).shape)

@@ -52,9 +52,10 @@ class ClassGaussianDensity:
             raise InputError(f"labels have shape {list(classes.shape)}: expected one for each of {features.shape[1]} features")
         inside = [torch.nonzero(classes == c).flatten().to(features.device) for c in sorted(set(classes.tolist()))]
         means, factors = [], []
-        for member in features.double():
-            means.append(torch.stack([member[rows].mean(dim=0) for rows in inside]))
-            spread = [member[rows] - mean for rows, mean in zip(inside, means[-1], strict=True)]
+        for member in features:
+            by_class = [member[rows].double() for rows in inside]
+            means.append(torch.stack([x.mean(dim=0) for x in by_class]))
+            spread = [x - mean for x, mean in zip(by_class, means[-1], strict=True)]
             groups = spread if self.covariance == "class" else [torch.cat(spread)]
             factors.append(torch.stack([_cholesky(group, self.shrinkage) for group in groups]))
         # Rounded as they will be stored, so that a saved density scores the same.
@@ -67,8 +68,8 @@ class ClassGaussianDensity:
         means, factors = self._fitted()
         check_same_layer(features, members=means.shape[0], dimension=means.shape[2])
         self._means, self._factors = means, factors = means.to(features.device), factors.to(features.device)
-        members = zip(features.double(), means, factors, strict=True)
-        score = torch.stack([-_log_densities(*member).amax(dim=-1) for member in members]).mean(dim=0)
+        members = zip(features, means, factors, strict=True)
+        score = torch.stack([-_log_densities(x.double(), *gaussians).amax(dim=-1) for x, *gaussians in members]).mean(dim=0)
         return score.to(torch.promote_types(features.dtype, torch.float32))
 
     def state(self) -> dict[str, Tensor]:

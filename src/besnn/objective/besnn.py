@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from besnn.layers import tile
 from besnn.model import BESNN
 from besnn.model.distance import class_moments, squared_distances
 from besnn.objective.choices import check_choice
+from besnn.objective.convolution import TwiceDifferentiable
 from besnn.objective.entropy import Estimator, check_estimator
 from besnn.objective.gradient import gradient_penalty
 from besnn.objective.kernel import OverClasses, kernel_cross_entropy, summed_kernel
@@ -85,7 +87,8 @@ class BESNNObjective:
         rows = tile(x, model.members)
         if "gradient" in weights:
             rows.requires_grad_()  # on the tiled copy, so that each member's gradient is its own
-        features = model.feature_rows(rows)
+        with TwiceDifferentiable() if "gradient" in weights else nullcontext():
+            features = model.feature_rows(rows)
         class_features = model.class_features(self.samples)
         distances = squared_distances(features, *class_moments(class_features))
         terms = {}

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from besnn.errors import InputError
 from besnn.objective.choices import check_choice
+from besnn.objective.convolution import gradients_of_inputs_only
 from besnn.objective.kernel import Reduction
 
 
@@ -43,7 +44,8 @@ def gradient_penalty(summed_kernel: Tensor, x: Tensor, squared: bool = True, red
 def _row_gradients(summed_kernel: Tensor, x: Tensor) -> Tensor:
     gradient = None
     if summed_kernel.requires_grad:
-        (gradient,) = torch.autograd.grad(summed_kernel.sum(), x, create_graph=True, allow_unused=True)
+        with gradients_of_inputs_only():
+            (gradient,) = torch.autograd.grad(summed_kernel.sum(), x, create_graph=True, allow_unused=True)
     if gradient is None:
         raise InputError(
             "summed_kernel was not computed from x: give the model the very x that is passed here, outside torch.no_grad()"

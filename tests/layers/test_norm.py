@@ -1,0 +1,105 @@
+"""BatchNorm for each member, against one of torch's own for each member; shared, it is torch's own."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from besnn.errors import InputError
+from besnn.layers import MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d, batch_ensemble, tile
+
+MEMBERS, BATCH, CHANNELS = 3, 4, 5
+NORMS = {
+    "1d": (MemberBatchNorm1d, nn.BatchNorm1d, ()),
+    "1d-sequence": (MemberBatchNorm1d, nn.BatchNorm1d, (6,)),
+    "2d": (MemberBatchNorm2d, nn.BatchNorm2d, (3, 4)),
+    "3d": (MemberBatchNorm3d, nn.BatchNorm3d, (2, 3, 2)),
+}
+OPTIONS = [{}, {"eps": 0.1}, {"momentum": 0.5}, {"momentum": None}, {"affine": False}, {"track_running_stats": False}]
+
+
+@pytest.fixture(params=NORMS.values(), ids=NORMS.keys())
+def kind(request):
+    return request.param
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("converted", [False, True], ids=["built", "converted"])
+def test_equals_one_norm_for_each_member(kind, options, converted, shake):
+    member_norm, plain_norm, spatial = kind
+    options = {**options, "dtype": torch.float64}
+    plain = [shake(plain_norm(CHANNELS, **options)) for _ in range(MEMBERS)]
+    norm = batch_ensemble(plain[0], MEMBERS, norm="member") if converted else member_norm(CHANNELS, members=MEMBERS, **options)
+    assert type(norm) is member_norm
+    norm.load_state_dict(
+        {
+            name: value if value.ndim == 0 else torch.cat([p.state_dict()[name] for p in plain])
+            for name, value in plain[0].state_dict().items()
+        }
+    )
+
+    def same():
+        x = 2 + 3 * torch.randn(MEMBERS * BATCH, CHANNELS, *spatial, dtype=torch.float64)
+        expected = torch.cat([p(rows) for p, rows in zip(plain, x.chunk(MEMBERS), strict=True)])
+        torch.testing.assert_close(norm(x), expected, rtol=1e-12, atol=1e-12)
+
+    for _ in range(3):  # training: batch statistics, and running ones that move
+        same()
+    for name, value in norm.state_dict().items():
+        parts = [p.state_dict()[name] for p in plain]
+        torch.testing.assert_close(value, parts[0] if value.ndim == 0 else torch.cat(parts), rtol=1e-12, atol=1e-12)
+    norm.eval()
+    for p in plain:
+        p.eval()
+    same()
+
+
+def test_conversion_copies_the_state_to_every_member(kind, shake):
+    member_norm, plain_norm, spatial = kind
+    plain = shake(plain_norm(CHANNELS)).eval()
+    norm = batch_ensemble(plain, MEMBERS, norm="member")
+    x = torch.randn(BATCH, CHANNELS, *spatial)
+    torch.testing.assert_close(norm(tile(x, MEMBERS)), tile(plain(x), MEMBERS))
+    assert norm.num_batches_tracked == plain.num_batches_tracked
+
+
+def test_gradients(kind):
+    member_norm, _, spatial = kind
+    norm = member_norm(2, members=2, dtype=torch.float64)
+    x = torch.randn(6, 2, *spatial, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(norm, (x,), fast_mode=True)
+
+
+def test_shared_norm_sees_all_members_rows():
+    plain = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    ensemble = batch_ensemble(plain, 2)
+    rows = ensemble(torch.randn(8, 3))
+    torch.testing.assert_close(rows.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+    member = batch_ensemble(plain, 2, norm="member")(torch.randn(8, 3))
+    torch.testing.assert_close(member.unflatten(0, (2, 4)).mean(1), torch.zeros(2, 3), atol=1e-5, rtol=0)
+
+
+def test_repr_state_and_copy(kind):
+    member_norm, _, spatial = kind
+    norm = member_norm(CHANNELS, members=MEMBERS)
+    assert repr(norm).startswith(f"{member_norm.__name__}({MEMBERS * CHANNELS}, eps=")
+    assert repr(norm).endswith(f"members={MEMBERS})")
+    x = torch.randn(MEMBERS * BATCH, CHANNELS, *spatial)
+    norm(x)
+    other = member_norm(CHANNELS, members=MEMBERS)
+    other.load_state_dict(norm.state_dict())
+    twin = copy.deepcopy(norm)
+    assert torch.equal(other.eval()(x), norm.eval()(x))
+    assert torch.equal(twin.eval()(x), norm(x))
+
+
+def test_rows_that_members_do_not_divide(kind):
+    member_norm, _, spatial = kind
+    with pytest.raises(InputError, match="members=3 does not divide a batch of 4 rows"):
+        member_norm(CHANNELS, members=3)(torch.randn(4, CHANNELS, *spatial))
+
+
+def test_wrong_members(kind):
+    with pytest.raises(InputError, match="members=0"):
+        kind[0](CHANNELS, members=0)

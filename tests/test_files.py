@@ -1,0 +1,82 @@
+import os
+import stat
+import threading
+import time
+
+import pytest
+
+from besnn.files import ABANDONED, atomic_path, remove_partials
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_appears_whole_and_alone(tmp_path):
+    target = tmp_path / "deep" / "er" / "a.csv"
+    with atomic_path(target) as partial:
+        partial.write_text("half")
+        assert not target.exists()
+        assert partial.parent == target.parent  # a rename does not cross file systems
+        assert partial.suffix == ".csv"
+    assert target.read_text() == "half"
+    assert names(target.parent) == ["a.csv"]
+
+
+def test_a_failed_writer_leaves_the_old_file_and_nothing_else(tmp_path):
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(ZeroDivisionError), atomic_path(target) as partial:
+        partial.write_text("new")
+        _ = 1 / 0
+    assert target.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_permissions_follow_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with atomic_path(tmp_path / "a") as partial:
+            partial.write_text("x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+def test_writers_at_the_same_time_do_not_meet(tmp_path):
+    target, texts = tmp_path / "a.txt", [letter * 100_000 for letter in "abcdefgh"]
+
+    def write(text):
+        for _ in range(20):
+            with atomic_path(target) as partial:
+                partial.write_text(text)
+
+    writers = [threading.Thread(target=write, args=(text,)) for text in texts]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    while any(writer.is_alive() for writer in writers):
+        if target.exists():
+            seen.add(target.read_text())
+    for writer in writers:
+        writer.join()
+    assert seen <= set(texts)
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_abandoned_files_of_the_same_name_go_when_it_is_written_again(tmp_path):
+    old, young, other = (tmp_path / f".{name}.partial.txt" for name in ("a[1]-old", "a[1]-young", "b-old"))
+    for path in (old, young, other):
+        path.write_text("half")
+    for path in (old, other):
+        os.utime(path, times=(0, time.time() - ABANDONED - 1))
+    with atomic_path(tmp_path / "a[1].txt") as partial:
+        partial.write_text("whole")
+    assert names(tmp_path) == [".a[1]-young.partial.txt", ".b-old.partial.txt", "a[1].txt"]
+
+
+def test_remove_partials_takes_only_what_atomic_path_makes(tmp_path):
+    for name in (".a-xyz.partial.txt", ".a-xyz.partial", "a.partial", ".hidden", "b-x.partial.txt"):
+        (tmp_path / name).touch()
+    remove_partials(tmp_path)
+    assert names(tmp_path) == [".hidden", "a.partial", "b-x.partial.txt"]

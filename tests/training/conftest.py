@@ -1,0 +1,86 @@
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from besnn.data import Dataset
+from besnn.model import OODClassifier, Preprocessing
+from besnn.training import Recipe, Trainer, build_method, make_fabric
+from besnn.training.reporting import Row, Silent
+from besnn.training.source import ArraySource
+
+
+class Interrupted(Exception):
+    """Stands for whatever stops a run."""
+
+
+@dataclass
+class StopAfter(Silent):
+    """A reporter that stops the run after so many steps."""
+
+    steps: int
+
+    def step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise Interrupted
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    model: OODClassifier
+    history: list[Row]
+    trainer: Trainer = field(repr=False)
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return self.model.state_dict()
+
+
+@pytest.fixture(scope="session")
+def train() -> Callable[..., Outcome]:
+    """Trains on a whole data set; `stop_after` interrupts the run after so many steps."""
+
+    def run(
+        recipe: Recipe,
+        dataset: Dataset,
+        *,
+        validation: Dataset | None = None,
+        folder: Path | None = None,
+        resume: bool = False,
+        stop_after: int | None = None,
+        checkpoint_every: int = 3,
+        identity: str = "me",
+    ) -> Outcome:
+        fabric = make_fabric(recipe.training.precision, accelerator="cpu")
+        source = ArraySource(dataset, fabric.device)
+        torch.manual_seed(0)
+        model, objective = build_method(recipe, tuple(source.inputs.shape[1:]), len(dataset.class_names))
+        reporter = Silent() if stop_after is None else StopAfter(stop_after)
+        preprocessing = Preprocessing.fit(source.inputs)
+        trainer = Trainer(recipe, model, objective, preprocessing, fabric, folder, identity, reporter, checkpoint_every)
+        held_out = None if validation is None else ArraySource(validation, fabric.device)
+        try:
+            history = trainer.fit(source, held_out, resume)
+        except Interrupted:
+            history = trainer.progress.history
+        return Outcome(model, history, trainer)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def assert_same_weights() -> Callable[[Outcome, Outcome], None]:
+    """Bit for bit."""
+
+    def check(one: Outcome, other: Outcome) -> None:
+        assert one.weights.keys() == other.weights.keys()
+        for name, value in one.weights.items():
+            assert torch.equal(value, other.weights[name]), name
+
+    return check
