@@ -116,12 +116,14 @@ class Detector:
             raise NotReadyError("the detector is not calibrated: call calibrate(inputs, alpha) with held-out inputs first")
         layer = self._layer_for(self.scoring.name)
         log_probabilities, scores = [torch.empty(0, len(self.class_names))], [torch.empty(0)]
+        opinions = [torch.empty(self.model.members, 0)]
         choices = [torch.empty(self.model.members, 0, dtype=torch.int64)]
         for evidence, features in self.outputs(inputs, layer, batch_size):
             log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
             scores.append(self.scoring.score(evidence, features).float().cpu())
-            own = [self.model.log_probabilities(member[None]).argmax(dim=-1) for member in evidence]
-            choices.append(torch.stack(own).cpu())
+            best = torch.stack([self.model.log_probabilities(member[None]) for member in evidence]).max(dim=-1)
+            opinions.append(best.values.float().cpu())
+            choices.append(best.indices.cpu())
         by_class, score = torch.cat(log_probabilities).exp(), torch.cat(scores)
         indices = by_class.argmax(dim=1).numpy()
         return Predictions(
@@ -132,6 +134,7 @@ class Detector:
             p_value=self.threshold.p_values(score.double()).numpy(),
             is_ood=self.threshold.is_ood(score).numpy(),
             member_labels=torch.cat(choices, dim=1).numpy(),
+            member_probabilities=torch.cat(opinions, dim=1).exp().numpy(),
         )
 
     def _layer_for(self, score: str) -> str | None:
@@ -191,7 +194,7 @@ class Detector:
             )
         try:
             return cls._from_parts(tensors, header, model)
-        except (KeyError, TypeError, RuntimeError, ValueError) as error:
+        except (LookupError, TypeError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise DataError(f"model file {path} does not fit its own description ({reason}): train the model again") from None
 

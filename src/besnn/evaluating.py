@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from besnn.data import Dataset
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
@@ -66,9 +68,10 @@ def evaluate_detector(
 def scored_set(detector: Detector, dataset: Dataset, names: Sequence[str] | None = None) -> ScoredSet:
     """What a calibrated detector says of a whole set, with every score it has."""
     predictions = detector.predict(dataset.inputs)
+    scores = all_scores(detector, detector.scoring, dataset.inputs)
     return ScoredSet(
-        probabilities=predictions.probabilities,
-        scores=all_scores(detector, detector.scoring, dataset.inputs),
+        probabilities=predictions.probabilities.astype(np.float64),
+        scores={name: values.astype(np.float64) for name, values in scores.items()},
         p_values=predictions.p_value,
         is_ood=predictions.is_ood,
         inputs=dataset.inputs,

@@ -29,10 +29,12 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     # The suffix stays last: writers choose a format by it.
     path = target.with_name(f".{target.stem}-{secrets.token_hex(4)}.partial{target.suffix}")
     path.touch(exist_ok=False)
+    permissions = path.stat().st_mode  # the user's own; a writer that makes the file anew may give it narrower ones
     try:
         yield path
         with path.open("rb+") as written:
             os.fsync(written.fileno())
+        path.chmod(permissions)
         path.replace(target)
     finally:
         path.unlink(missing_ok=True)

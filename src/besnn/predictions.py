@@ -30,6 +30,7 @@ class Predictions:
         p_value: how ordinary: the share of known inputs at least as strange, `[n]`.
         is_ood: whether the input is declared out-of-distribution, `[n]`.
         member_labels: each member's own choice, as indices `[members, n]`.
+        member_probabilities: how probable each member holds its own choice, `[members, n]`.
     """
 
     labels: NDArray[np.str_]
@@ -39,9 +40,23 @@ class Predictions:
     p_value: NDArray[np.float64]
     is_ood: NDArray[np.bool_]
     member_labels: NDArray[np.int64]
+    member_probabilities: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __getitem__(self, rows: slice) -> "Predictions":
+        """Some of the rows, without a copy."""
+        return Predictions(
+            self.labels[rows],
+            self.indices[rows],
+            self.probabilities[rows],
+            self.score[rows],
+            self.p_value[rows],
+            self.is_ood[rows],
+            self.member_labels[:, rows],
+            self.member_probabilities[:, rows],
+        )
 
     def __iter__(self) -> Iterator[Prediction]:
         top = self.probabilities.max(axis=1) if len(self) else self.score

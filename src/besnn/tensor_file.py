@@ -42,8 +42,8 @@ def write_tensor_file(path: Path, kind: FileKind, tensors: Tensors, header: Head
     """Writes tensors and a JSON-able header atomically."""
     # copies: safetensors refuses tensors that share memory, as tied weights do
     tensors = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
-    header = json.loads(json.dumps({**header, "format": kind.format, "version": kind.version}))
-    header["digest"] = _digest(tensors, header)
+    header = {**header, "format": kind.format, "version": kind.version}
+    header["sha256"] = _digest(tensors, header)
     with atomic_path(path) as partial:
         save_file(tensors, partial, metadata={"besnn": json.dumps(header)})
 
@@ -53,13 +53,13 @@ def read_tensor_file(path: Path, kind: FileKind) -> tuple[Tensors, Header]:
     header = read_header(path, kind)
     try:
         with safe_open(path, framework="pt") as file:
+            text = file.metadata()["besnn"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
     except (SafetensorError, OSError) as error:
         raise _unreadable(path, kind, error) from None
-    if _digest(tensors, header) != header.get("digest"):
-        raise DataError(
-            f"{kind.noun} {path} was altered after it was written (its digest does not match): {kind.remedy}"
-        ) from None
+    # The text, too, must be the one that was written: JSON has several ways to say the same.
+    if json.dumps(header) != text or header.pop("sha256", None) != _digest(tensors, header):
+        raise DataError(f"{kind.noun} {path} was altered after it was written (its digest does not match): {kind.remedy}")
     return tensors, header
 
 
@@ -94,12 +94,10 @@ def _unreadable(path: Path, kind: FileKind, error: Exception) -> DataError:
 
 
 def _digest(tensors: Tensors, header: Header) -> str:
-    """SHA-256 over the header (its own digest aside) and every tensor's name, type, shape and bytes."""
-    sha = hashlib.sha256()
-    rest = {name: value for name, value in header.items() if name != "digest"}
-    sha.update(json.dumps(rest, sort_keys=True).encode())
+    """SHA-256 over the header and every tensor's name, type, shape and bytes."""
+    sha = hashlib.sha256(json.dumps(header).encode())
     for name in sorted(tensors):
         value = tensors[name]
-        sha.update(f"{name}|{value.dtype}|{list(value.shape)}|".encode(errors="surrogatepass"))
+        sha.update(f"{name}|{value.dtype}|{list(value.shape)}|".encode())
         sha.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
     return sha.hexdigest()

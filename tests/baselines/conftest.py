@@ -111,3 +111,10 @@ def method(request: pytest.FixtureRequest) -> Method:
     """Each method in turn."""
     chosen: Method = request.param
     return chosen
+
+
+@pytest.fixture(params=[method for method in METHODS if method.name != "be-snn"], ids=lambda method: method.name)
+def baseline(request: pytest.FixtureRequest) -> Method:
+    """Each method but the BE-SNN in turn."""
+    chosen: Method = request.param
+    return chosen

@@ -54,6 +54,7 @@ def test_speaks_the_protocol(method: Any, batch: tuple[Tensor, Tensor]) -> None:
     features = model.features(x)
     evidence = model.evidence(features)
     assert features.shape == (method.members, BATCH, FEATURES)
+    assert all(extractor in set(model.modules()) for extractor in model.extractors())
     assert evidence.shape == model(x).shape == (method.members, BATCH, CLASSES)
     log_probabilities = model.log_probabilities(evidence)
     assert log_probabilities.shape == (BATCH, CLASSES)

@@ -81,6 +81,10 @@ def test_probabilities_are_the_members_mean(ensemble: DeepEnsemble, batches: lis
     np.testing.assert_allclose(probabilities, softmax(logits, axis=-1).mean(0), rtol=1e-12)
 
 
+def test_names_its_extractors(ensemble: DeepEnsemble) -> None:
+    assert ensemble.extractors() == list(ensemble.feature_extractors)
+
+
 def test_refuses_members_that_share_weights() -> None:
     with pytest.raises(InputError, match="share weights"):
         DeepEnsemble([two_moons_mlp()] * 2, num_classes=2, feature_dim=32)

@@ -128,14 +128,16 @@ def test_overall_scale_of_the_covariances_is_fixed(model: GaussianClassifier, x:
 
 
 def test_training_does_not_shrink_to_a_point() -> None:
-    """With a free scale the likelihood term falls for ever, and this training ends in NaN."""
+    """With a free scale the likelihood term falls to −70 here, until the steps overshoot and the classes are lost."""
     torch.manual_seed(0)
     model = GaussianClassifier(nn.Linear(2, 64), num_classes=2, feature_dim=64)
     labels = torch.arange(64) % 2
     x = torch.randn(64, 2) + 3 * labels[:, None]
     objective = GaussianObjective(likelihood_weight=1.0)
-    train(model, objective, x, labels, lr=0.05, steps=600)
-    assert 0 <= objective(model, x, labels)["likelihood"].item() < 1
+    train(model, objective, x, labels, lr=0.02, steps=1000)
+    terms = objective(model, x, labels)
+    assert 0 <= terms["likelihood"].item() < 0.5
+    assert terms["classification"].item() < 0.3
 
 
 @pytest.mark.parametrize("wrong", [{"margin": -0.1}, {"margin": math.inf}, {"likelihood_weight": -1.0}])

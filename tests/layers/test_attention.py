@@ -1,4 +1,4 @@
-"""Attention and torch's transformer layers, with their masks, against torch's own modules with each member's explicit weights."""
+"""Attention and torch's transformer layers, with their masks, against torch's modules with each member's explicit weights."""
 
 import copy
 

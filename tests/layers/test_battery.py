@@ -1,10 +1,12 @@
 """The battery that every batch-ensemble layer passes, with many of torch's own arguments."""
 
 import copy
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from besnn.errors import InputError
@@ -12,24 +14,92 @@ from besnn.layers import (
     BatchEnsembleConv1d,
     BatchEnsembleConv2d,
     BatchEnsembleConv3d,
+    BatchEnsembleConvTranspose2d,
+    BatchEnsembleLayer,
     BatchEnsembleLinear,
     fast_parameters,
     fold,
+    normal,
     tile,
 )
 
 MEMBERS = 3
 
 
-def test_equals_explicit_weights_member_by_member(case):
-    layer, x = case.build(MEMBERS), case.inputs(MEMBERS * 2)
-    expected = torch.cat([case.member(layer, n)(rows) for n, rows in enumerate(x.chunk(MEMBERS))])
+@dataclass(frozen=True)
+class LayerCase:
+    layer: type[BatchEnsembleLayer]
+    plain: type[nn.Module]
+    arguments: dict[str, Any]
+    input_shape: tuple[int, ...]
+
+    def build(self, members: int = 3, **others: Any) -> BatchEnsembleLayer:
+        others = {"dtype": torch.float64, "init": normal(0.5), **others}
+        return self.layer(**self.arguments, members=members, **others)
+
+    def inputs(self, rows: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        return torch.randn(rows, *self.input_shape, dtype=dtype)
+
+    def build_plain(self) -> nn.Module:
+        return self.plain(**self.arguments, dtype=torch.float64)
+
+
+def _linear(input_shape: tuple[int, ...] = (6,), **arguments: Any) -> LayerCase:
+    return LayerCase(BatchEnsembleLinear, nn.Linear, {"in_features": 6, "out_features": 4, **arguments}, input_shape)
+
+
+def _conv(dims: int, transposed: bool = False, **arguments: Any) -> LayerCase:
+    arguments = {"in_channels": 4, "out_channels": 6, "kernel_size": 3, **arguments}
+    layer, plain = {
+        1: (BatchEnsembleConv1d, nn.Conv1d),
+        2: (BatchEnsembleConv2d, nn.Conv2d),
+        3: (BatchEnsembleConv3d, nn.Conv3d),
+        -2: (BatchEnsembleConvTranspose2d, nn.ConvTranspose2d),
+    }[-dims if transposed else dims]
+    return LayerCase(layer, plain, arguments, (4, *(5, 6, 7)[:dims]))
+
+
+LAYER_CASES = {
+    "linear": _linear(),
+    "linear-nobias": _linear(bias=False),
+    "linear-sequence": _linear((5, 6)),
+    "conv1d": _conv(1),
+    "conv1d-stride": _conv(1, stride=2, padding=1),
+    "conv1d-same-circular": _conv(1, padding="same", dilation=2, padding_mode="circular"),
+    "conv1d-groups-nobias": _conv(1, groups=2, bias=False),
+    "conv2d": _conv(2),
+    "conv2d-tuples": _conv(2, kernel_size=(3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2)),
+    "conv2d-same": _conv(2, padding="same", dilation=(2, 1)),
+    "conv2d-valid": _conv(2, padding="valid", stride=2),
+    "conv2d-groups": _conv(2, groups=2, padding=1),
+    "conv2d-depthwise": _conv(2, out_channels=4, groups=4, padding=1),
+    "conv2d-depthwise-multiplier": _conv(2, out_channels=12, groups=4, bias=False),
+    "conv2d-reflect": _conv(2, padding=2, padding_mode="reflect"),
+    "conv2d-circular": _conv(2, padding=(1, 2), padding_mode="circular", groups=2),
+    "conv2d-replicate-same": _conv(2, padding="same", padding_mode="replicate"),
+    "conv2d-nobias": _conv(2, bias=False),
+    "conv3d": _conv(3, stride=2, padding=1),
+    "conv3d-depthwise-replicate": _conv(3, out_channels=4, groups=4, padding=1, padding_mode="replicate"),
+    "transpose2d": _conv(2, transposed=True, stride=2, padding=1, output_padding=1),
+    "transpose2d-groups": _conv(2, transposed=True, groups=2, stride=(2, 1)),
+    "transpose2d-depthwise-nobias": _conv(2, transposed=True, out_channels=4, groups=4, bias=False, dilation=2),
+}
+
+
+@pytest.fixture(params=LAYER_CASES.values(), ids=LAYER_CASES.keys())
+def case(request: pytest.FixtureRequest) -> LayerCase:
+    return request.param
+
+
+def test_equals_explicit_weights_member_by_member(case, oracle):
+    layer, plain, x = case.build(MEMBERS), case.build_plain(), case.inputs(MEMBERS * 2)
+    expected = torch.cat([oracle(layer, plain, n)(rows) for n, rows in enumerate(x.chunk(MEMBERS))])
     torch.testing.assert_close(layer(x), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_member_weights_are_explicit(case):
-    layer = case.build(MEMBERS)
-    expected = torch.stack([case.member(layer, n).weight for n in range(MEMBERS)])
+def test_member_weights_are_explicit(case, oracle):
+    layer, plain = case.build(MEMBERS), case.build_plain()
+    expected = torch.stack([oracle(layer, plain, n).weight for n in range(MEMBERS)])
     torch.testing.assert_close(layer.member_weights(), expected, rtol=1e-12, atol=0)
 
 
@@ -76,13 +146,12 @@ def test_device_argument(case):
 @pytest.mark.parametrize(("members", "batch"), [(1, 1), (1, 3), (4, 1), (2, 0)])
 def test_shapes(case, members, batch):
     layer, x = case.build(members), case.inputs(members * batch)
-    expected = case.plain(**case.arguments, dtype=torch.float64)(x).shape
-    assert layer(x).shape == expected
+    assert layer(x).shape == case.build_plain()(x).shape
 
 
 def test_parameter_shapes(case):
     layer = case.build(MEMBERS)
-    plain = case.plain(**case.arguments)
+    plain = case.build_plain()
     inputs, outputs = layer.channels()
     assert layer.weight.shape == plain.weight.shape
     assert [list(p.shape) for p in fast_parameters(layer)] == [[MEMBERS, inputs], [MEMBERS, outputs]]
@@ -153,5 +222,5 @@ def test_input_without_a_batch(case):
 
 @pytest.mark.parametrize("members", [0, -1, 1.5, True, "4", None])
 def test_wrong_members(case, members):
-    with pytest.raises(InputError, match="members=.*whole number of members, 1 or more"):
+    with pytest.raises(InputError, match=r"members=.*whole number of members, 1 or more"):
         case.build(members)

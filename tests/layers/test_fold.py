@@ -12,7 +12,6 @@ from besnn.layers import (
     BatchEnsembleLayer,
     BatchEnsembleLinear,
     MemberBatchNorm1d,
-    Tapped,
     batch_ensemble,
     fold,
     tile,
@@ -66,16 +65,14 @@ def test_has_plain_weights_only_and_leaves_the_network_alone(network):
     assert all(torch.equal(value, before[name]) for name, value in ensemble.state_dict().items())
 
 
-def test_input_is_not_tiled_before_the_first_layer(network):
-    if not (network.traced and network.tiles_late):
-        pytest.skip("what stands in front of the first layer needs member-major rows")
-    folded, x = fold(network.ensemble(MEMBERS)), network.inputs(2)
+def test_input_is_not_tiled_before_the_first_layer(untiled_network):
+    folded, x = fold(untiled_network.ensemble(MEMBERS)), untiled_network.inputs(2)
     first = next(module for module in folded.modules() if isinstance(module, FoldedLinear | FoldedConv))
     seen = []
     first.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape))
     folded(x)
     assert seen[0][0] == 2
-    assert seen[0].numel() == x.numel() or network.share  # what is shared may change the size in front
+    assert seen[0].numel() == x.numel() or untiled_network.share  # what is shared may change the size in front
 
 
 def test_same_input_gives_the_same_output_and_is_left_alone(network):
@@ -109,6 +106,16 @@ def test_norm_over_positions_as_many_as_features_is_refused_not_misread(shake):
         fold(batch_ensemble(plain, MEMBERS))(torch.randn(2, 4, 3))
     plain.insert(1, nn.Identity())
     ensemble, x = batch_ensemble(plain, MEMBERS).eval(), torch.randn(2, 4, 3)
+    assert relative_error(fold(ensemble)(x), ensemble(tile(x, MEMBERS))) < 1e-5
+
+
+def test_norm_with_an_activation_of_its_own_keeps_it(shake):
+    class NormAndActivation(nn.BatchNorm2d):
+        def forward(self, x):
+            return torch.tanh(super().forward(x))
+
+    plain = shake(nn.Sequential(nn.Conv2d(3, 4, 3), NormAndActivation(4), nn.Conv2d(4, 2, 3)))
+    ensemble, x = batch_ensemble(plain, MEMBERS).eval(), torch.randn(2, 3, 6, 6)
     assert relative_error(fold(ensemble)(x), ensemble(tile(x, MEMBERS))) < 1e-5
 
 
@@ -228,11 +235,3 @@ def test_transformer_exports_with_a_dynamic_batch():
         program = torch.export.export(folded, (torch.randn(3, 5, 6),), dynamic_shapes=({0: batch},))
         x = torch.randn(7, 5, 6)
         assert relative_error(program.module()(x), folded(x)) < 1e-5
-
-
-def test_tapped_reads_an_inner_layer():
-    network = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 4))
-    x = torch.randn(5, 2)
-    output, inner = Tapped(network, "1")(x)
-    assert torch.equal(output, network(x))
-    assert torch.equal(inner, network[:2](x))

@@ -56,7 +56,7 @@ def test_equals_one_norm_for_each_member(kind, options, converted, shake):
 
 
 def test_conversion_copies_the_state_to_every_member(kind, shake):
-    member_norm, plain_norm, spatial = kind
+    _, plain_norm, spatial = kind
     plain = shake(plain_norm(CHANNELS)).eval()
     norm = batch_ensemble(plain, MEMBERS, norm="member")
     x = torch.randn(BATCH, CHANNELS, *spatial)

@@ -9,7 +9,7 @@ from torch import Tensor
 from besnn.data import Dataset
 from besnn.model import OODClassifier, Preprocessing
 from besnn.training import Recipe, Trainer, build_method, make_fabric
-from besnn.training.reporting import Row, Silent
+from besnn.training.reporting import Reporter, Row, Silent
 from besnn.training.source import ArraySource
 
 
@@ -37,6 +37,9 @@ class Outcome:
     history: list[Row]
     trainer: Trainer = field(repr=False)
 
+    def validate(self, dataset: Dataset) -> Row:
+        return self.trainer.validate(ArraySource(dataset, torch.device("cpu")))
+
     @property
     def weights(self) -> dict[str, Tensor]:
         return self.model.state_dict()
@@ -56,12 +59,15 @@ def train() -> Callable[..., Outcome]:
         stop_after: int | None = None,
         checkpoint_every: int = 3,
         identity: str = "me",
+        reporter: Reporter | None = None,
     ) -> Outcome:
         fabric = make_fabric(recipe.training.precision, accelerator="cpu")
         source = ArraySource(dataset, fabric.device)
         torch.manual_seed(0)
         model, objective = build_method(recipe, tuple(source.inputs.shape[1:]), len(dataset.class_names))
-        reporter = Silent() if stop_after is None else StopAfter(stop_after)
+        reporter = reporter or (Silent() if stop_after is None else StopAfter(stop_after))
+        if hasattr(reporter, "model"):
+            reporter.model = model
         preprocessing = Preprocessing.fit(source.inputs)
         trainer = Trainer(recipe, model, objective, preprocessing, fabric, folder, identity, reporter, checkpoint_every)
         held_out = None if validation is None else ArraySource(validation, fabric.device)

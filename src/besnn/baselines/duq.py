@@ -1,12 +1,12 @@
 """Deterministic uncertainty quantification (van Amersfoort et al. 2020): one network, an RBF kernel to class centroids."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from besnn.baselines.network import SingleNetwork, check_sizes
@@ -61,7 +61,7 @@ class DUQ(SingleNetwork):
     ) -> None:
         super().__init__(feature_extractor, num_classes, feature_dim)
         check_sizes(num_classes, embedding_dim=embedding_dim)
-        if not 0 < length_scale < float("inf"):
+        if not 0 < length_scale < math.inf:
             raise InputError(f"length_scale={length_scale}: pass a finite number above 0")
         if not 0 <= momentum < 1:
             raise InputError(f"momentum={momentum}: pass a number from 0 to below 1")
@@ -91,7 +91,8 @@ class DUQ(SingleNetwork):
         check_labels(labels, num_classes=self.num_classes, batch=x.shape[0])
         with _evaluating(self):
             features = self.features(x).squeeze(0).to(self.class_sums.dtype)
-        one_hot = F.one_hot(labels, self.num_classes).to(self.class_sums.dtype)
+        # Not torch's one_hot: it reads the labels back from their device, which a captured graph cannot do.
+        one_hot = (labels[:, None] == torch.arange(self.num_classes, device=labels.device)).to(self.class_sums.dtype)
         # Σ_b W_c φ_b = W_c Σ_b φ_b: the sum over the batch comes first, so each class is projected once.
         sums = torch.einsum("ced,cd->ce", self.projection, one_hot.T @ features)
         self.class_counts.lerp_(one_hot.sum(dim=0), 1 - self.momentum)

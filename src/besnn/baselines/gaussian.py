@@ -22,8 +22,8 @@ Covariance = Literal["identity", "diagonal"]
 class GaussianClassifier(SingleNetwork):
     """A classifier by the likelihood of the features under one Gaussian a class, N(μ_c, Λ_c), with equal priors.
 
-    The mean of all log variances is kept at 0. Nothing is lost, as Φ can scale its features. Were it free, features, means and
-    variances could shrink together, which lowers the likelihood term without bound until training diverges.
+    The mean of all log variances is kept at 0. Nothing is lost, as Φ and the means can scale instead. Were it free, features,
+    means and variances could shrink together, which lowers the likelihood term without bound until training diverges.
 
     Args:
         feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
@@ -77,7 +77,8 @@ class GaussianClassifier(SingleNetwork):
 def large_margin_logits(distances: Tensor, log_determinants: Tensor, labels: Tensor, margin: float) -> Tensor:
     """Log-likelihoods, less a constant, with the true class's distance lengthened: −½ d_k (1 + α 1[k = y]) − ½ log |Λ_k|.
 
-    To be classified rightly nevertheless, an input must be nearer to its own class than to any other by the factor 1 + α.
+    To be classified rightly nevertheless, an input must be nearer to its own class than to any other by the factor 1 + α,
+    where determinants are equal.
 
     Args:
         distances: squared Mahalanobis distances d, `[members, batch, classes]`.
@@ -91,8 +92,8 @@ def large_margin_logits(distances: Tensor, log_determinants: Tensor, labels: Ten
     >>> large_margin_logits(torch.tensor([[[2.0, 4.0]]]), torch.zeros(2), torch.tensor([0]), margin=0.5)
     tensor([[[-1.5000, -2.0000]]])
     """
-    true_class = F.one_hot(labels, distances.shape[-1]).to(distances.dtype)
-    return -(distances * (1 + margin * true_class) + log_determinants) / 2
+    is_label = labels[:, None] == torch.arange(distances.shape[-1], device=labels.device)
+    return -(torch.where(is_label, (1 + margin) * distances, distances) + log_determinants) / 2
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from besnn.cli import calibrate, data, demo, evaluate, inspect, recipes, score, train
+from besnn.cli import calibrate, data, demo, evaluate, inspect, recipes, reproduce, score, train
 from besnn.cli.errors import exit_code_of
 from besnn.version import __version__
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 for command in (demo.demo, train.train, calibrate.calibrate, evaluate.evaluate, score.score, inspect.inspect, recipes.recipes):
     app.command()(command)
 app.add_typer(data.app)
+app.add_typer(reproduce.app)
 
 
 @app.callback(invoke_without_command=True)
@@ -38,13 +39,12 @@ def _program(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; arguments are the process's own unless given."""
-    with warnings.catch_warnings():
-        if not os.environ.get("BESNN_DEBUG"):  # what libraries warn developers of is noise to a user
-            warnings.simplefilter("ignore")
-            logging.getLogger("lightning").setLevel(logging.ERROR)
-        return exit_code_of(lambda: app(arguments, prog_name="besnn", standalone_mode=False))
+    return exit_code_of(lambda: app(arguments, prog_name="besnn", standalone_mode=False))
 
 
 def main() -> None:
     """The entry point."""
+    if not os.environ.get("BESNN_DEBUG"):  # what libraries tell developers is noise to a user
+        warnings.simplefilter("ignore")
+        logging.disable(logging.INFO)
     sys.exit(run())

@@ -39,6 +39,4 @@ def calibrate(
     target = output or model
     detector.save(target)
     facts = facts_of(detector)
-    announce(
-        {"model": str(target), **facts}, [f"{target}: {guarantee(facts['calibration'])}"], as_json=json, quiet=quiet
-    )
+    announce({"model": str(target), **facts}, [f"{target}: {guarantee(facts['calibration'])}"], as_json=json, quiet=quiet)

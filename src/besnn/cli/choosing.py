@@ -8,7 +8,8 @@ from besnn.cli.loading import kind_of_data
 from besnn.data import load
 from besnn.data.catalogue import parse_name
 from besnn.data.sources import Kind
-from besnn.training import Recipe, load_recipe, shipped_recipes
+from besnn.errors import InputError
+from besnn.training import Recipe, load_recipe, parse_recipe, shipped_recipes
 
 YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -26,7 +27,10 @@ def choose_recipe(spec: str, overrides: Iterable[str] = ()) -> Recipe:
     """
     if spec in shipped_recipes() or spec.endswith(YAML_SUFFIXES):
         return load_recipe(spec, overrides)
-    kind = kind_of_data(spec)
+    try:
+        kind = kind_of_data(spec)
+    except InputError as error:
+        raise InputError(f"{error}; nor is it a recipe ({', '.join(shipped_recipes())}, or a .yaml file)") from None
     name = spec.partition(":")[0]
     if kind is Kind.BUILT_IN and name in shipped_recipes():
         return load_recipe(name, [f"data.source={spec}", *overrides])
@@ -35,6 +39,17 @@ def choose_recipe(spec: str, overrides: Iterable[str] = ()) -> Recipe:
     if kind is not Kind.FOLDER and not is_table:
         base.append("data.image=null")
     return load_recipe("table" if is_table else "images", [*base, *overrides])
+
+
+def method_settings(name: str) -> list[str]:
+    """Overrides that put another method, with its own defaults, in a recipe's place, and let go of what it has no use for.
+
+    >>> method_settings("softmax")
+    ['method={"name": "softmax"}', 'training.ramps={}', 'training.gradient_every=1']
+    """
+    method = {"name": name}
+    penalised = "gradient" in parse_recipe({"name": name, "data": {"source": ""}, "method": method}).method.terms
+    return [setting("method", method), "training.ramps={}", *([] if penalised else ["training.gradient_every=1"])]
 
 
 def setting(field: str, value: object) -> str:

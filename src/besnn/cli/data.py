@@ -86,12 +86,16 @@ def _show(found: "Mapping[str, Sequence[FileStatus]]", json: bool, quiet: bool) 
         name: [{"path": str(file.path), "status": str(file.status), "detail": file.detail} for file in files]
         for name, files in found.items()
     }
-    lines = []
-    for name, files in found.items():
-        lines += [f"{name}: {file.status} {file.path}{f' ({file.detail})' if file.detail else ''}" for file in files]
-        if not files:
-            lines.append(f"{name}: made on the spot, no files needed")
-    announce(facts, lines, as_json=json, quiet=quiet)
+    announce(facts, [line for name, files in found.items() for line in _in_words(name, files)], as_json=json, quiet=quiet)
+
+
+def _in_words(name: str, files: "Sequence[FileStatus]") -> list[str]:
+    """A line for each file of a set, or one for all where they are alike."""
+    if not files:
+        return [f"{name}: made on the spot, no files needed"]
+    if all(file.status == "missing" for file in files):
+        return [f"{name}: missing ({files[0].detail})"]
+    return [f"{name}: {file.status} {file.path}{f' ({file.detail})' if file.detail else ''}" for file in files]
 
 
 def _sizes(splits: Mapping[str, int]) -> str:

@@ -19,7 +19,9 @@ def evaluate(
     model: Model,
     known: Annotated[
         str,
-        typer.Option("--in", metavar="DATA", help=f"Labelled data of known classes: {DATA_HELP}.", autocompletion=complete_data),
+        typer.Option(
+            "--in", metavar="DATA", help=f"Labelled data of known classes: {DATA_HELP}.", autocompletion=complete_data
+        ),
     ],
     unknown: Annotated[
         list[str],
@@ -66,7 +68,7 @@ def _publish(
     from besnn.cli.output import note, to_json
     from besnn.evaluation.report import write_report
     from besnn.evaluation.wording import summary
-    from besnn.files import atomic_path
+    from besnn.training.record import write_record
 
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
@@ -76,9 +78,8 @@ def _publish(
     elif not quiet:
         for sentence in [*summary(evaluation), *_separation(evaluation)]:
             typer.echo(sentence)
-    if json is not None and json != STANDARD_OUTPUT:
-        with atomic_path(json) as partial:
-            partial.write_text(f"{to_json(record)}\n", encoding="utf-8")
+    if record is not None and json is not None and json != STANDARD_OUTPUT:
+        write_record(json, record)
     for written in filter(None, (json, report)):
         if written != STANDARD_OUTPUT:
             note(f"wrote {written}", quiet=quiet)
@@ -86,16 +87,11 @@ def _publish(
 
 def _record(detector: "Detector", evaluation: "Evaluation", seconds: float) -> dict[str, object]:
     """The figures under the field names that records of runs have."""
-    recipe = detector.recipe
-    return {
-        **evaluation.metrics(),
-        "members": detector.model.members,
-        "seed": None if recipe is None else recipe.training.seed,
-        "parameters": sum(parameter.numel() for parameter in detector.model.parameters()),
-        "seconds": round(seconds, 3),
-        "recipe": None if recipe is None else recipe.model_dump(mode="json"),
-        "provenance": evaluation.provenance,
-    }
+    from besnn.training.record import model_fields
+
+    assert detector.recipe is not None  # a network of one's own is not loaded from the command line
+    fields = model_fields(detector.model, detector.recipe)
+    return evaluation.metrics() | fields | {"seconds": round(seconds, 3), "provenance": evaluation.provenance}
 
 
 def _separation(evaluation: "Evaluation") -> list[str]:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from besnn.cli.options import require_file
 from besnn.data import Dataset, keep_classes, load
 from besnn.data.catalogue import parse_name
 from besnn.data.folder import open_folder
@@ -15,7 +14,10 @@ from besnn.errors import DataError, InputError, NotReadyError
 
 def load_detector(path: Path, *, calibrated: bool = False) -> Detector:
     """Reads a model file; with `calibrated`, one that can decide."""
-    require_file(path, f"train a model with `besnn train DATA -o {path}`")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a model file, as besnn train writes it")
+    if not path.exists():
+        raise InputError(f"{path} does not exist: train a model with `besnn train DATA -o {path}`")
     detector = Detector.load(path)
     if calibrated and detector.threshold is None:
         raise NotReadyError(f"{path} is not calibrated: run `besnn calibrate {path} DATA` with held-out data first")

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from besnn.errors import InputError
-
 
 def complete_data(incomplete: str) -> list[str]:
     """Built-in data sets whose names begin so."""
@@ -31,9 +29,3 @@ DataDir = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else, on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-
-
-def require_file(path: Path, remedy: str) -> None:
-    """Refuses the path of a file that is not there."""
-    if not path.is_file():
-        raise InputError(f"{path} {'is not a file' if path.exists() else 'does not exist'}: {remedy}")

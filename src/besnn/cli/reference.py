@@ -14,8 +14,11 @@ _INTRODUCTION = """\
 # Recipe reference
 
 A recipe is a YAML file that describes one training run. `besnn recipes` lists those that come with besnn, and
-`besnn recipes NAME` prints one to start your own from. Only `name` and `data.source` are required; all the rest has the defaults
-below. Any setting can be changed on the command line: `besnn train RECIPE -o model.safetensors --set training.epochs=5`.
+`besnn recipes NAME` prints one to start your own from. Only `name` and `data.source` are required; all the rest has the
+defaults below. Any setting can be changed on the command line:
+
+    besnn train RECIPE -o model.safetensors --set training.epochs=5
+
 A wrong key or value is refused with the field's name and what is allowed there.
 
 This page is printed by `besnn recipes --reference`; a test keeps it in step with the code.
@@ -31,14 +34,16 @@ def _sections(path: str, model: type[BaseModel]) -> Iterator[str]:
     """A table of a section's own settings, then those of the sections within it."""
     yield f"## {path or 'The recipe'}\n"
     yield f"{_first_paragraph(model)}\n"
-    yield "| setting | type | default | |"
+    yield "| setting | type | default | meaning |"
     yield "| --- | --- | --- | --- |"
     inner: list[tuple[str, type[BaseModel]]] = []
     for name, field in model.model_fields.items():
         full = f"{path}.{name}" if path else name
         sections = _models_in(field.annotation)
         inner += [(_inner_path(full, field, section, len(sections) > 1), section) for section in sections]
-        yield f"| `{name}` | {' '.join([_words(field.annotation), *_bounds(field.metadata)])} | {_default(field, bool(sections))} | {field.description or ''} |"
+        kind = " ".join([_words(field.annotation), *_bounds(field.metadata)])
+        meaning = field.description or (_first_paragraph(sections[0]) if len(sections) == 1 else "")
+        yield f"| `{name}` | {kind} | {_default(field, bool(sections))} | {meaning} |"
     yield ""
     for inner_path, section in inner:
         yield from _sections(inner_path, section)

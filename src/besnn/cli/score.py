@@ -50,9 +50,7 @@ def score(
     kind_of_data(source)
     detector = load_detector(model, calibrated=True)
     with counting_progress(quiet) as progress:
-        tally = score_file(
-            detector, source, output, label=label or label_of(detector), data_dir=data_dir, progress=progress
-        )
+        tally = score_file(detector, source, output, label=label or label_of(detector), data_dir=data_dir, progress=progress)
     facts = {"output": str(output), "inputs": tally.inputs, "flagged": tally.flagged, "failed": tally.failed}
     sentences = [f"{output}: {count(tally.inputs, 'input')}, {tally.flagged:,} flagged as out-of-distribution"]
     if tally.failed:

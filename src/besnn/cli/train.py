@@ -47,9 +47,7 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change any setting, such as training.epochs=5; repeatable."),
     ] = None,
-    method: Annotated[
-        Method | None, typer.Option(help="Train this method, with its own defaults.", show_default=False)
-    ] = None,
+    method: Annotated[Method | None, typer.Option(help="Train this method, with its own defaults.", show_default=False)] = None,
     members: Annotated[int | None, typer.Option(help="How many members the ensemble has.", show_default=False)] = None,
     epochs: Annotated[int | None, typer.Option(help="How often to go through the data.", show_default=False)] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.", show_default=False)] = None,
@@ -73,19 +71,23 @@ def train(
 
     Settings are applied in this order: the recipe, --method, the other options, --set.
     """
-    from besnn.cli.choosing import choose_recipe, setting
-    from besnn.cli.output import announce, note, training_progress
+    from besnn.cli.choosing import choose_recipe, method_settings, setting
+    from besnn.cli.output import announce, training_progress
     from besnn.data import ImageSpec, load_or_stream
     from besnn.fitting import fit_detector
     from besnn.training import make_fabric
 
-    named = {"method.members": members, "training.epochs": epochs, "training.seed": seed}
-    named |= {"calibration.alpha": alpha, "data.label": label}
+    named: dict[str, int | float | str | None] = {
+        "method.members": members,
+        "training.epochs": epochs,
+        "training.seed": seed,
+        "calibration.alpha": alpha,
+        "data.label": label,
+    }
     given = [setting(field, value) for field, value in named.items() if value is not None]
-    replaced = [] if method is None else [setting("method", {"name": method})]
+    replaced = [] if method is None else method_settings(method.value)
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
-    run_folder = run_folder or output.with_suffix(".run")
-    checkpoint = _checkpoint(output, run_folder, resume)
+    run_folder, checkpoint = _open_run(output, run_folder, resume)
     image = recipe.data.image
     dataset = load_or_stream(
         recipe.data.source,
@@ -93,27 +95,30 @@ def train(
         label=recipe.data.label,
         image=None if image is None else ImageSpec(image.size, image.channels),
     )
-    fabric = make_fabric(recipe.training.precision, device, devices, strategy)
+    fabric = make_fabric(recipe.training.precision, device.value, devices, strategy)
     quiet = quiet or not fabric.is_global_zero
-    note(f"{dataset.name}: {len(dataset):,} inputs of {len(dataset.class_names)} classes", quiet=quiet)
-    reporter = training_progress(quiet)
-    fitted = fit_detector(recipe, dataset, fabric=fabric, run_folder=run_folder, resume=resume, reporter=reporter)
+    fitted = fit_detector(
+        recipe, dataset, fabric=fabric, run_folder=run_folder, resume=resume, reporter=training_progress(quiet)
+    )
     if fabric.is_global_zero:
         fitted.detector.save(output)
         checkpoint.unlink(missing_ok=True)
         announce(*_outcome(fitted, output, run_folder), as_json=json, quiet=quiet)
 
 
-def _checkpoint(output: Path, run_folder: Path, resume: bool) -> Path:
-    """The run's checkpoint. While it exists the run is not finished, and is not thrown away without being told to."""
+def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path, Path]:
+    """The run's folder and checkpoint. While the latter exists the run is not finished, and is not thrown away unasked."""
     from besnn.errors import InputError
 
     if output.is_dir():
         raise InputError(f"--output {output} is a folder: give the model file to write, such as {output / 'model.safetensors'}")
+    run_folder = run_folder or output.with_suffix(".run")
     checkpoint = run_folder / "checkpoint.safetensors"
     if checkpoint.exists() and not resume:
-        raise InputError(f"{run_folder} holds an unfinished run: continue it with --resume, or remove {checkpoint} to start anew")
-    return checkpoint
+        raise InputError(
+            f"{run_folder} holds an unfinished run: continue it with --resume, or remove {checkpoint} to start anew"
+        )
+    return run_folder, checkpoint
 
 
 def _outcome(fitted: "Fitted", output: Path, run_folder: Path) -> tuple[dict[str, object], list[str]]:

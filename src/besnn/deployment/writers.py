@@ -26,14 +26,14 @@ def require_table_path(path: Path) -> None:
 
 @contextmanager
 def table_writer(path: Path, schema: pa.Schema) -> Iterator[Write]:
-    """Yields a function that appends rows; the file takes its place when the block ends well, and never otherwise.
+    r"""Yields a function that appends rows; the file takes its place when the block ends well, and never otherwise.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "rows.jsonl"
     >>> with table_writer(target, pa.schema([("x", pa.int64())])) as write:
     ...     write(pa.RecordBatch.from_pydict({"x": [1, 2]}))
     >>> target.read_text()
-    '{"x": 1}\\n{"x": 2}\\n'
+    '{"x": 1}\n{"x": 2}\n'
     """
     require_table_path(path)
     with atomic_path(path) as partial, _OPENERS[path.suffix.lower()](partial, schema) as write:

@@ -17,7 +17,7 @@ from besnn.evaluation.pages import render_page
 from besnn.evaluation.paper import TABLE_1, TABLE_3
 from besnn.evaluation.records import Record, load_records
 
-__all__ = ["Table", "build_tables", "load_records", "render_tables"]
+__all__ = ["Table", "as_markdown", "build_tables", "load_records", "render_tables"]
 
 _DETECTION_NOTE = (
     "Mean ± sample standard deviation over seeds. FPR95: the share of OOD inputs accepted when 95 % of in-distribution "
@@ -47,7 +47,7 @@ def render_tables(records: Sequence[Record], form: Literal["markdown", "html"] =
     tables = list(build_tables(records))
     if form == "html":
         return render_page("tables.html.j2", tables=tables)
-    return "\n".join(_markdown(table) for table in tables)
+    return "\n".join(as_markdown(table) for table in tables)
 
 
 def build_tables(records: Sequence[Record]) -> Iterator[Table]:
@@ -68,7 +68,19 @@ def build_tables(records: Sequence[Record]) -> Iterator[Table]:
         yield detection("Table 1, every score", detection_rows(records, ("table1",), every_score))
 
 
-def _markdown(table: Table) -> str:
+def as_markdown(table: Table) -> str:
+    """A table under its title, with its note below.
+
+    >>> print(as_markdown(Table("Sizes", ("Set", "Inputs"), 1, [Row(("mnist", "10,000"))], "Test sets.")))
+    ### Sizes
+    <BLANKLINE>
+    | Set | Inputs |
+    | --- | --- |
+    | mnist | 10,000 |
+    <BLANKLINE>
+    Test sets.
+    <BLANKLINE>
+    """
     lines = [table.header, ("---",) * len(table.header), *(row.cells for row in table.rows)]
     body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
     return f"### {table.title}\n\n{body}\n\n{table.note}\n"

@@ -87,7 +87,7 @@ def batch_ensemble(
     if norm not in ("shared", "member"):
         raise InputError(f"norm={norm!r} is unknown: use 'shared' (one BatchNorm for all members) or 'member' (one for each)")
     for name, part in module.named_modules():
-        if isinstance(part, LazyModuleMixin):  # and torch cannot copy all of them
+        if isinstance(part, LazyModuleMixin):  # torch cannot even copy all of these
             raise InputError(f"{_where(part, name)} has no weights yet: run one batch through the module first")
     module = copy.deepcopy(module)  # keeps ties between modules and parameters
     conversion = _Conversion(members, keep_weights, norm, init or normal(), *_resolve_share(module, share))
@@ -95,7 +95,7 @@ def batch_ensemble(
     return module
 
 
-def _where(module: nn.Module, name: str) -> str:
+def _where(module: object, name: str) -> str:
     return f"layer {name!r} ({type(module).__name__})" if name else f"the module ({type(module).__name__})"
 
 

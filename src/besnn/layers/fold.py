@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from besnn.errors import InputError
 from besnn.layers.attention import BatchEnsembleMultiheadAttention
 from besnn.layers.folded import fold_layers
 from besnn.layers.layer import BatchEnsembleLayer, members_of
 from besnn.layers.members import tile
+from besnn.layers.norm import is_plain_norm
 from besnn.layers.operations import overwrites
 from besnn.layers.rewrite import Rewrite
 from besnn.layers.tap import Tapped, check_layer
@@ -98,8 +98,8 @@ class _Tracer(fx.Tracer):
         return _Proxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        ours = (BatchEnsembleLayer, BatchEnsembleMultiheadAttention, _BatchNorm)
-        return isinstance(m, ours) or super().is_leaf_module(m, module_qualified_name)
+        ours = isinstance(m, BatchEnsembleLayer | BatchEnsembleMultiheadAttention) or is_plain_norm(m)
+        return ours or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         output = super().call_module(m, forward, args, kwargs)

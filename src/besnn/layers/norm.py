@@ -3,7 +3,7 @@
 Shared by the members, BatchNorm is torch's own layer, unchanged: member-major rows are simply more rows.
 """
 
-from typing import Self
+from typing import Self, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +72,12 @@ def to_packed(x: Tensor, members: int) -> Tensor:
 def from_packed(x: Tensor, members: int) -> Tensor:
     """The inverse of `to_packed`."""
     return torch.cat(x.chunk(members, dim=1), dim=0)
+
+
+def is_plain_norm(module: nn.Module | None) -> TypeGuard[nn.modules.batchnorm._BatchNorm]:
+    """Whether a module is a BatchNorm and nothing more: a class made from it may for instance put an activation behind."""
+    plain = (nn.modules.batchnorm._BatchNorm.forward, nn.SyncBatchNorm.forward, MemberBatchNorm.forward)
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and type(module).forward in plain
 
 
 def norm_affine(norm: nn.modules.batchnorm._BatchNorm, members: int) -> tuple[Tensor, Tensor]:

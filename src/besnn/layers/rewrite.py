@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from besnn.layers.folded import FoldedConv, FoldedLinear, PackedAffine, fold_layers
 from besnn.layers.layer import BatchEnsembleLayer
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import tile
-from besnn.layers.norm import from_packed, to_packed
+from besnn.layers.norm import from_packed, is_plain_norm, to_packed
 from besnn.layers.operations import flattens_rows, is_channelwise, is_rowwise, is_size, overwrites
 
 
@@ -74,7 +73,7 @@ class Rewrite:
             return self._copy_of_shared(node, module), "shared"
         if layouts == {"packed"} and len({self.channels[argument] for argument in arguments}) == 1:
             self.channels[node] = self.channels[arguments[0]]
-            if isinstance(module, _BatchNorm) and module.running_mean is not None:
+            if is_plain_norm(module) and module.running_mean is not None:
                 return self._call(node, PackedAffine(module, self.members), "packed"), "packed"
             if is_channelwise(node, module):
                 return self._copy(node, "packed"), "packed"
@@ -107,7 +106,7 @@ class Rewrite:
             return None
         user = next(iter(node.users), node)
         norm = self._module_of(user)
-        if not isinstance(norm, _BatchNorm) or norm.running_mean is None:
+        if not is_plain_norm(norm) or norm.running_mean is None:
             return None
         channels = norm.num_features // getattr(norm, "members", 1)
         return user if channels == layer.s.shape[1] else None

@@ -23,6 +23,8 @@ class InferenceNetwork(nn.Module):
 
     def __init__(self, model: OODClassifier, preprocessing: Preprocessing, layer: str | None = None) -> None:
         super().__init__()
+        if not model.frozen:
+            model.freeze_classes()
         self.model, self.preprocessing, self.layer = model, preprocessing, layer
         self.extractors = nn.ModuleList(_for_inference(extractor, layer) for extractor in model.extractors())
         self.eval()

@@ -11,20 +11,20 @@ from besnn.training.section import Fraction, Section, Weight
 class ImageConfig(Section):
     """What images of any size and format are turned into."""
 
-    size: tuple[PositiveInt, PositiveInt]
-    channels: Literal[1, 3]
+    size: tuple[PositiveInt, PositiveInt] = Field(description="height and width in pixels")
+    channels: Literal[1, 3] = Field(description="1 for grey, 3 for RGB")
 
 
 class DataConfig(Section):
     """What to train on, and how much of it to hold out."""
 
-    source: str
-    label: str = "label"
-    image: ImageConfig | None = None
+    source: str = Field(description="a built-in name, or the path of a folder of images, an .npz, a .csv or a .parquet")
+    label: str = Field("label", description="a table's column of classes")
+    image: ImageConfig | None = Field(None, description="the form to bring images to; null: the one they have")
     classes: tuple[str, ...] | None = Field(None, description="train on these classes only")
     limit: PositiveInt | None = Field(None, description="use only this many rows, drawn at random")
-    validation: Fraction = 0.1
-    calibration: Fraction = 0.1
+    validation: Fraction = Field(0.1, description="share held out to stop early and to choose the score")
+    calibration: Fraction = Field(0.1, description="share held out to set the threshold")
 
     @model_validator(mode="after")
     def _leave_something(self) -> Self:
@@ -36,20 +36,29 @@ class DataConfig(Section):
 class BackboneConfig(Section):
     """The feature extractor."""
 
-    name: Literal["auto", "mlp", "convnet", "fashion-convnet", "cifar-resnet18"] = "auto"
-    feature_dim: PositiveInt = 256
+    name: Literal["auto", "mlp", "convnet", "fashion-convnet", "cifar-resnet18"] = Field(
+        "auto", description="`auto` is an mlp for tables and a convnet for images"
+    )
+    feature_dim: PositiveInt = Field(256, description="d, the length of the features that classes are compared by")
     hidden: tuple[PositiveInt, ...] = Field(
         (128, 128), description="widths of an mlp's hidden layers, or of a convnet's blocks"
     )
+    widths: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
+        (64, 128, 128), description="of fashion-convnet's convolutions"
+    )
+    head_dim: PositiveInt | None = Field(
+        256, description="width of the hidden layer behind them; null for none, and a ReLU on the features"
+    )
+    last_kernel: Literal[3, 5, 7] = Field(3, description="kernel size of the last of them")
 
 
 class OptimiserConfig(Section):
     """How weights move. Decay applies to the shared weights of linear and convolution layers only."""
 
     name: Literal["sgd", "adamw"] = "sgd"
-    learning_rate: PositiveFloat = 0.03
-    momentum: Fraction = 0.9
-    weight_decay: Weight = 5e-4
+    learning_rate: PositiveFloat = Field(0.03, description="the largest of the run")
+    momentum: Fraction = Field(0.9, description="Nesterov's, of sgd")
+    weight_decay: Weight = Field(5e-4, description="pull of the weights towards zero")
     fast_rate: PositiveFloat = Field(1.0, description="the fast weights' learning rate, as a factor")
     clip: Weight = Field(1.0, description="largest gradient norm; 0 for none")
 
@@ -67,24 +76,24 @@ class ScheduleConfig(Section):
 class RampConfig(Section):
     """When a term of the objective comes in: off before `start`, full from `end` on (shares of the run)."""
 
-    start: Fraction = 0.0
-    end: Fraction = 0.0
+    start: Fraction = Field(0.0, description="share of the run before which the term is off")
+    end: Fraction = Field(0.0, description="share of the run from which on it has its full weight")
 
 
 class AugmentConfig(Section):
     """Random changes to training images, made on the device."""
 
     crop: NonNegativeInt = Field(0, description="pixels of padding to crop from")
-    flip: bool = False
+    flip: bool = Field(False, description="mirror half of the images, left to right")
 
 
 class TrainingConfig(Section):
     """How to train."""
 
-    epochs: PositiveInt = 16
-    batch_size: PositiveInt = 128
+    epochs: PositiveInt = Field(16, description="how often to go through the data")
+    batch_size: PositiveInt = Field(128, description="inputs a step")
     batch_rows: PositiveInt | None = Field(None, description="keeps batch · members at this number, in place of batch_size")
-    seed: NonNegativeInt = 0
+    seed: NonNegativeInt = Field(0, description="same seed, same model")
     optimiser: OptimiserConfig = OptimiserConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     ramps: dict[str, RampConfig] = Field(default_factory=dict, description="by the name of the objective's term")
@@ -96,7 +105,7 @@ class TrainingConfig(Section):
         None, description="average the weights over the rest of the run, from this share of it on"
     )
     patience: PositiveInt | None = Field(None, description="stop after so many epochs without a better validation loss")
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16"] = Field("fp32", description="of matrix products; bf16 mixes precisions")
 
     @model_validator(mode="after")
     def _one_choice_of_weights(self) -> Self:
@@ -111,7 +120,9 @@ class ScoreConfig(Section):
     name: str = Field(
         "auto", description="`method` for the one of the method's paper; `auto` takes the best on made-up outliers"
     )
-    densities: tuple[Literal["nearest-neighbour", "class-gaussian"], ...] = Field(("nearest-neighbour",), min_length=1)
+    densities: tuple[Literal["nearest-neighbour", "class-gaussian"], ...] = Field(
+        ("nearest-neighbour",), min_length=1, description="fitted to training features, for `auto` and `combined`"
+    )
     layer: str | None = Field("trunk", description="the inner layer they look at; where there is none of that name, Φ's output")
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
@@ -120,17 +131,19 @@ class ScoreConfig(Section):
 class CalibrationConfig(Section):
     """The false-alarm rate that decisions carry."""
 
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    alpha: float = Field(0.05, gt=0, lt=1, description="share of known inputs that may be flagged")
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="hold alpha with probability 1 − delta over the calibration data, not on average over it"
+    )
 
 
 class Recipe(Section):
     """One training run, whole."""
 
-    name: str
+    name: str = Field(description="what to call it")
     data: DataConfig
     backbone: BackboneConfig = BackboneConfig()
-    method: MethodConfig = BESNNConfig()
+    method: MethodConfig = Field(BESNNConfig(), description="What to train; its name says which settings there are.")
     training: TrainingConfig = TrainingConfig()
     score: ScoreConfig = ScoreConfig()
     calibration: CalibrationConfig = CalibrationConfig()

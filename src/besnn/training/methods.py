@@ -31,8 +31,15 @@ def _check_initialiser(name: str) -> str:
     return name
 
 
-FastWeights = Annotated[str, AfterValidator(_check_initialiser)]
-"""How fast weights start, see `besnn.layers.initialiser`."""
+FastWeights = Annotated[
+    str,
+    AfterValidator(_check_initialiser),
+    Field(description="how they start: `normal:STD` around 1, `sign:PROBABILITY` of +1, or `ones`"),
+]
+Norm = Annotated[Literal["shared", "member"], Field(description="BatchNorm shared by the members, or one for each")]
+OverClasses = Annotated[Literal["sum", "mean"], Field(description="how the classification loss adds up over classes")]
+SquaredNorm = Annotated[bool, Field(description="penalise the gradient's squared norm, not the norm")]
+Smoothing = Annotated[float, Field(ge=0, lt=1, description="share of a label's weight that goes to all classes alike")]
 
 
 class SingleNetworkConfig(Section):
@@ -50,19 +57,19 @@ class BESNNConfig(Section):
     terms: ClassVar[tuple[str, ...]] = ("classification", "entropy", "gradient")
     name: Literal["be-snn"] = "be-snn"
     members: Members = 4
-    noise_dim: PositiveInt = 512
-    hidden_dim: PositiveInt = 512
-    samples: PositiveInt = 64
-    class_scale: PositiveFloat = 10.0
-    norm: Literal["shared", "member"] = "shared"
+    noise_dim: PositiveInt = Field(512, description="length of the class-feature generator's noise")
+    hidden_dim: PositiveInt = Field(512, description="width of the generator's hidden layer")
+    samples: PositiveInt = Field(64, description="M, class features drawn a class at each step")
+    class_scale: PositiveFloat = Field(10.0, description="what stands for the one in the generator's one-hot class")
+    norm: Norm = "shared"
     fast_weights: FastWeights = "normal:0.25"
-    entropy_weight: Weight = 1.0
-    gradient_weight: Weight = 0.5
-    over_classes: Literal["sum", "mean"] = "sum"
-    k: PositiveInt = 3
-    estimator: Literal["kl", "kpn"] = "kl"
-    squared_norm: bool = True
-    match_counts: bool = False
+    entropy_weight: Weight = Field(1.0, description="λ1, of the entropy regulariser")
+    gradient_weight: Weight = Field(0.5, description="λ2, of the gradient penalty")
+    over_classes: OverClasses = "sum"
+    k: PositiveInt = Field(3, description="which neighbour the entropy estimates use")
+    estimator: Literal["kl", "kpn"] = Field("kl", description="of entropy: Kozachenko-Leonenko, or Lombardi and Pant's")
+    squared_norm: SquaredNorm = True
+    match_counts: bool = Field(False, description="estimate both entropies of a class from equally many points")
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -95,7 +102,7 @@ class SoftmaxConfig(SingleNetworkConfig):
 
     terms: ClassVar[tuple[str, ...]] = ("classification",)
     name: Literal["softmax"]
-    label_smoothing: Fraction = 0.0
+    label_smoothing: Smoothing = 0.0
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -107,13 +114,13 @@ class DUQConfig(SingleNetworkConfig):
 
     terms: ClassVar[tuple[str, ...]] = ("classification", "gradient")
     name: Literal["duq"]
-    embedding_dim: PositiveInt = 256
-    length_scale: PositiveFloat = 0.1
-    momentum: Fraction = 0.999
-    projection_std: PositiveFloat = 0.05
-    gradient_weight: Weight = 0.05
-    over_classes: Literal["sum", "mean"] = "mean"
-    squared_norm: bool = False
+    embedding_dim: PositiveInt = Field(256, description="length of the embedding in which classes have centroids")
+    length_scale: PositiveFloat = Field(0.1, description="σ of the kernel")
+    momentum: Fraction = Field(0.999, description="of the centroids' running means")
+    projection_std: PositiveFloat = Field(0.05, description="spread of the embedding's first weights")
+    gradient_weight: Weight = Field(0.05, description="λ, of the gradient penalty")
+    over_classes: OverClasses = "mean"
+    squared_norm: SquaredNorm = False
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -128,9 +135,9 @@ class GaussianConfig(SingleNetworkConfig):
 
     terms: ClassVar[tuple[str, ...]] = ("classification", "likelihood")
     name: Literal["gaussian"]
-    covariance: Literal["identity", "diagonal"] = "diagonal"
-    margin: Weight = 0.1
-    likelihood_weight: Weight = 0.1
+    covariance: Literal["identity", "diagonal"] = Field("diagonal", description="of each class's Gaussian")
+    margin: Weight = Field(0.1, description="by how much the right class must win in training")
+    likelihood_weight: Weight = Field(0.1, description="λ, of the likelihood term")
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -144,7 +151,7 @@ class DeepEnsembleConfig(Section):
     terms: ClassVar[tuple[str, ...]] = ("classification",)
     name: Literal["deep-ensemble"]
     members: Members = 4
-    label_smoothing: Fraction = 0.0
+    label_smoothing: Smoothing = 0.0
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -158,9 +165,9 @@ class BatchEnsembleConfig(Section):
     terms: ClassVar[tuple[str, ...]] = ("classification",)
     name: Literal["batch-ensemble"]
     members: Members = 4
-    norm: Literal["shared", "member"] = "shared"
+    norm: Norm = "shared"
     fast_weights: FastWeights = "normal:0.25"
-    label_smoothing: Fraction = 0.0
+    label_smoothing: Smoothing = 0.0
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""

@@ -26,10 +26,10 @@ def learning_rate_factor(schedule: ScheduleConfig, progress: float) -> float:
 
 
 def ramp_factor(ramp: RampConfig, progress: float) -> float:
-    """0 before the ramp starts, 1 from its end on, linear between."""
-    if progress >= ramp.end:
-        return 1.0 if progress >= ramp.start else 0.0
-    return max(0.0, (progress - ramp.start) / (ramp.end - ramp.start))
+    """0 before the ramp starts, 1 from its end on, linear between; with no end after the start it goes up at once."""
+    if progress < ramp.start:
+        return 0.0
+    return 1.0 if progress >= ramp.end else (progress - ramp.start) / (ramp.end - ramp.start)
 
 
 def term_factors(training: TrainingConfig, step: int, progress: float) -> dict[str, float]:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Weight = Annotated[float, Field(ge=0)]
-Members = Annotated[int, Field(ge=1, le=1024)]
+Members = Annotated[int, Field(ge=1, le=1024, description="N, how many networks the ensemble has")]
 
 
 class Section(BaseModel):

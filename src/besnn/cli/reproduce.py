@@ -1,0 +1,204 @@
+"""`besnn reproduce`: the paper's tables and figures, and what goes beyond them."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from besnn.cli.options import DataDir, Quiet
+from besnn.cli.train import Device
+
+if TYPE_CHECKING:
+    from besnn.experiments.execution import Measure
+    from besnn.experiments.runs import Run, Workspace
+
+app = typer.Typer(name="reproduce", help="Run the paper's experiments again, and make its tables and figures.")
+
+
+class InName(StrEnum):
+    """The sets that the paper trains on."""
+
+    FASHION_MNIST = "fashion-mnist"
+    CIFAR10 = "cifar10"
+
+
+In = Annotated[InName, typer.Option("--in", help="What to train on.")]
+Seeds = Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="WORD", help="Only runs whose names hold this word; repeatable.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Change a setting in all recipes, such as training.epochs=1; repeatable."
+    ),
+]
+Workers = Annotated[int, typer.Option(help="How many runs share the device at a time.", min=1)]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Stop after so long; the same command goes on from there.", show_default=False),
+]
+Results = Annotated[Path, typer.Option(metavar="FOLDER", help="Where records are.")]
+Where = Annotated[Device, typer.Option(help="Where to run.")]
+AllMethods = Annotated[bool, typer.Option("--all", help="The deep ensemble and BatchEnsemble too.")]
+
+RESULTS = Path("results")
+
+
+@app.callback(invoke_without_command=True)
+def _reproduce(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def table1(
+    in_name: In = InName.FASHION_MNIST,
+    all_methods: AllMethods = False,
+    seeds: Seeds = 5,
+    only: Only = None,
+    overrides: Set = None,
+    workers: Workers = 1,
+    time_limit: TimeLimit = None,
+    data_dir: DataDir = None,
+    results: Results = RESULTS,
+    device: Where = Device.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Train every method and score it on the OOD sets: accuracy, FPR95, AUROC, AUPR."""
+    from besnn.experiments.detection import measure_detection
+    from besnn.experiments.table1 import FURTHER_METHODS, PAPER_METHODS, table1_runs
+
+    methods = (*PAPER_METHODS, *FURTHER_METHODS) if all_methods else PAPER_METHODS
+    runs = table1_runs(in_name.value, range(seeds), overrides or (), methods)
+    _run(runs, measure_detection, _workspace(results, data_dir, device), only, workers, time_limit, quiet)
+
+
+@app.command()
+def table2(
+    in_name: In = InName.FASHION_MNIST,
+    overrides: Set = None,
+    rounds: Annotated[int, typer.Option(help="Passes of each method.", min=2)] = 50,
+    results: Results = RESULTS,
+    device: Where = Device.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Count parameters, and time one forward pass of 500 images of every method, all in one go; nothing is trained."""
+    from besnn.experiments.table1 import FURTHER_METHODS, PAPER_METHODS
+    from besnn.experiments.table2 import time_methods
+
+    methods = (*PAPER_METHODS, *FURTHER_METHODS)
+    workspace = _workspace(results, None, device)
+    runs = time_methods(in_name.value, methods, workspace, overrides=overrides or (), rounds=rounds)
+    for run in runs:
+        _say(quiet)(f"wrote {workspace.record(run)}")
+
+
+def _add_experiment(name: str, in_default: InName, summary: str) -> None:
+    """Adds the command of an experiment that is a list of training runs and nothing else."""
+
+    def command(
+        in_name: In = in_default,
+        seeds: Seeds = 5,
+        only: Only = None,
+        overrides: Set = None,
+        workers: Workers = 1,
+        time_limit: TimeLimit = None,
+        data_dir: DataDir = None,
+        results: Results = RESULTS,
+        device: Where = Device.AUTO,
+        quiet: Quiet = False,
+    ) -> None:
+        from besnn.experiments.ablations import ablation_runs
+        from besnn.experiments.detection import measure_detection
+        from besnn.experiments.near_ood import near_ood_runs
+        from besnn.experiments.table3 import table3_runs
+
+        make_runs = {"table3": table3_runs, "ablations": ablation_runs, "near-ood": near_ood_runs}[name]
+        runs = make_runs(in_name.value, range(seeds), overrides or ())
+        _run(runs, measure_detection, _workspace(results, data_dir, device), only, workers, time_limit, quiet)
+
+    app.command(name, help=summary)(command)
+
+
+_add_experiment(
+    "table3",
+    InName.FASHION_MNIST,
+    "Train BE-SNNs of 1, 2, 4 and 8 members, batch times members constant; and 8 with the batch of 4.",
+)
+_add_experiment(
+    "ablations",
+    InName.FASHION_MNIST,
+    "Train BE-SNNs with other weights of the gradient penalty, and with either entropy estimator or none.",
+)
+_add_experiment(
+    "near-ood",
+    InName.CIFAR10,
+    "Train every method on six classes, and see whether it knows the other classes' images for strange.",
+)
+
+
+@app.command()
+def figure1(
+    picture: Annotated[Path, typer.Option("--output", "-o", help="The picture: .png, .svg or .pdf.")] = Path(
+        "docs/figures/figure1.png"
+    ),
+    seeds: Seeds = 5,
+    overrides: Set = None,
+    workers: Workers = 1,
+    time_limit: TimeLimit = None,
+    results: Results = RESULTS,
+    device: Where = Device.CPU,
+    quiet: Quiet = False,
+) -> None:
+    """Draw the confidence of four methods around Two Moons, and put what the eye sees in numbers."""
+    from besnn.experiments.figure1 import PANELS, draw_figure1, figure1_runs, measure_confidence
+
+    runs, workspace = figure1_runs(range(seeds), overrides or ()), _workspace(results, None, device)
+    _run(runs, measure_confidence, workspace, None, workers, time_limit, quiet)
+    _say(quiet)(f"wrote {draw_figure1(runs[: len(PANELS)], workspace, picture)}")
+
+
+@app.command()
+def tables(
+    documents: Annotated[
+        list[Path] | None,
+        typer.Option("--into", metavar="FILE", help="A Markdown file with marked places for tables; repeatable."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="The web page with all tables.")] = None,
+    results: Results = RESULTS,
+    quiet: Quiet = False,
+) -> None:
+    """Make the tables from the records: into README.md and docs/reproduction.md, and onto a web page."""
+    from besnn.experiments.documents import update_documents
+
+    documents = documents or [Path("README.md"), Path("docs/reproduction.md")]
+    for path in update_documents(results, documents, html or results / "tables.html"):
+        _say(quiet)(f"wrote {path}")
+
+
+def _run(
+    runs: "Sequence[Run]",
+    measure: "Measure",
+    workspace: "Workspace",
+    only: Sequence[str] | None,
+    workers: int,
+    time_limit: float | None,
+    quiet: bool,
+) -> None:
+    from besnn.experiments.packing import run_all
+    from besnn.experiments.runs import select
+
+    run_all(select(runs, only or ()), measure, workspace, workers=workers, time_limit=time_limit, say=_say(quiet))
+
+
+def _workspace(results: Path, data_dir: Path | None, device: Device) -> "Workspace":
+    from besnn.experiments.runs import Workspace
+
+    return Workspace(results, data_dir, device.value)
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    return (lambda text: None) if quiet else typer.echo

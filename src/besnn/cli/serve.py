@@ -1,0 +1,81 @@
+"""`besnn serve`: a model as an HTTP service with a page for people."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from besnn.cli.options import DATA_HELP, DataDir, Model, Quiet, complete_data
+
+if TYPE_CHECKING:
+    from besnn.deployment.server.examples import Example
+    from besnn.detector import Detector
+
+
+def serve(
+    model: Model,
+    host: Annotated[str, typer.Option(help="The address to listen on; the default is this machine alone.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes any free one.", min=0, max=65535)] = 8000,
+    workers: Annotated[int, typer.Option(help="Processes, each with the model; one that dies is replaced.", min=1)] = 1,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A file with the token that clients must send.", show_default=False),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without a token: anybody may ask.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name to go by, such as a proxy's; repeatable.", show_default=False),
+    ] = None,
+    examples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help=f"Known data to choose the page's examples from: {DATA_HELP}. (default: the training set, if it is a toy set)",
+            autocompletion=complete_data,
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    drift_state: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the drift monitor is kept, across restarts.", show_default=False),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change a limit, such as deadline_seconds=5; repeatable."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Serve a model over HTTP, with a page to try it at `/`, until stopped.
+
+    POST /v1/predict takes JSON arrays and images, /v2 speaks the Open Inference Protocol, /metrics is for Prometheus, and
+    /openapi.json describes it all.
+    """
+    from besnn.cli.loading import load_detector
+    from besnn.cli.output import note
+    from besnn.deployment.server.launch import listen, url_of
+    from besnn.deployment.server.launch import serve as run
+    from besnn.deployment.server.security import access_settings
+    from besnn.deployment.server.settings import parse_settings
+
+    access = access_settings(host, token_file, insecure, allow_host or [])
+    settings = parse_settings({"model_name": model.stem, "drift_state": drift_state, **access}, overrides or [])
+    detector = load_detector(model, calibrated=True)
+    chosen = _examples(detector, examples, data_dir)
+    with listen(host, port) as listener:
+        note(f"serving {model} at {url_of(listener)} (Ctrl-C stops it)", quiet=quiet)
+        run(detector, model, settings, chosen, listener, workers)
+
+
+def _examples(detector: "Detector", spec: str | None, data_dir: Path | None) -> "list[Example]":
+    """Examples from the data that is named, else from the training set where that needs no files."""
+    from besnn.cli.loading import load_known
+    from besnn.data import available
+    from besnn.deployment.server.examples import choose_examples
+
+    source = "" if detector.recipe is None else detector.recipe.data.source.partition(":")[0]
+    if spec is None and source in {info.name for info in available() if not info.files}:
+        spec = source
+    return [] if spec is None else choose_examples(detector, load_known(detector, spec, label=None, data_dir=data_dir).inputs)

@@ -1,0 +1,100 @@
+"""From the body of a request to the array that a detector takes."""
+
+import base64
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Len
+from fastapi import Request
+from pydantic import BaseModel, Discriminator, FailFast, Field, Tag, create_model
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+
+from besnn.data import ImageSpec
+from besnn.deployment.server.batching import Inputs
+from besnn.deployment.server.fields import Number, Pixel, Strict, nested_lists, parse
+from besnn.deployment.server.images import read_upload
+from besnn.deployment.server.problems import Problem
+from besnn.deployment.server.settings import Settings
+
+JSON, MULTIPART = "application/json", "multipart/form-data"
+
+
+class InputReader:
+    """Reads inputs for a model: table rows, or images as pixels or as files.
+
+    Args:
+        input_shape: of one input, `(columns,)` or `(channels, h, w)`.
+        settings: for the limits.
+
+    Attributes:
+        array: the type of one input as nested lists.
+        request: the JSON body of `/v1/predict`.
+
+    >>> reader = InputReader((2,), Settings())
+    >>> reader.from_json(b'{"inputs": [[1, 2.5]]}').tolist()
+    [[1.0, 2.5]]
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], settings: Settings) -> None:
+        self.input_shape, self._settings = input_shape, settings
+        self.is_image = len(input_shape) == 3
+        self.array: Any = nested_lists(Pixel if self.is_image else Number, input_shape)
+        self.request = self._request_model()
+
+    def _request_model(self) -> type[BaseModel]:
+        item = self.array
+        if self.is_image:
+            file = Annotated[str, Field(description="A PNG, JPEG or WebP file in base64."), Tag("file")]
+            item = Annotated[Annotated[self.array, Tag("pixels")] | file, Discriminator(_kind)]
+        inputs = Annotated[list[item], Len(1, self._settings.max_rows), FailFast()]
+        return create_model("PredictRequest", __base__=Strict, inputs=(inputs, ...))
+
+    def from_json(self, body: bytes) -> Inputs:
+        """Inputs `[n, ...]` from the JSON body of `/v1/predict`."""
+        items = parse(self.request, body).inputs  # type: ignore[attr-defined]
+        if not self.is_image:
+            return np.array(items)
+        return np.stack([self._image(item, f"input {place}") for place, item in enumerate(items)])
+
+    def from_files(self, files: Iterable[bytes]) -> Inputs:
+        """Inputs `[n, c, h, w]` from image files."""
+        return np.stack([self._upload(file, f"image {place}") for place, file in enumerate(files)])
+
+    def _image(self, item: Any, name: str) -> Inputs:
+        if not isinstance(item, str):
+            return np.array(item, np.uint8)
+        try:
+            file = base64.b64decode(item, validate=True)
+        except ValueError:
+            raise Problem(
+                422, "image-unreadable", f"{name} is not base64: encode the image file, without line breaks"
+            ) from None
+        return self._upload(file, name)
+
+    def _upload(self, file: bytes, name: str) -> Inputs:
+        channels, height, width = self.input_shape
+        return read_upload(file, ImageSpec((height, width), channels), self._settings.max_image_pixels, name)
+
+
+async def uploaded_files(request: Request, max_files: int) -> list[bytes]:
+    """The files of a multipart body, in order; each part must be one."""
+    try:
+        async with request.form(max_files=max_files, max_fields=0) as form:
+            parts = [value for _, value in form.multi_items()]
+            files = [await part.read() for part in parts if isinstance(part, UploadFile)]
+    except HTTPException as error:
+        raise Problem(400, "multipart-invalid", f"the multipart body cannot be read: {error.detail}") from None
+    if not files:
+        raise Problem(422, "input-invalid", "there is no file in the body: send each image as a file part")
+    return files
+
+
+def media_type(request: Request) -> str:
+    """The body's media type, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _kind(item: object) -> str:
+    return "file" if isinstance(item, str) else "pixels"

@@ -1,0 +1,98 @@
+"""Running the service: its socket, its worker processes, its logs."""
+
+import os
+import socket
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
+
+from besnn.deployment.server.app import create_app
+from besnn.deployment.server.examples import Example
+from besnn.deployment.server.logs import log_to_standard_error
+from besnn.deployment.server.metrics import MULTIPROCESS_FOLDER
+from besnn.deployment.server.settings import Settings
+from besnn.detector import Detector
+from besnn.errors import DataError
+
+_GRACE_SECONDS = 5  # how much longer than the deadline a stopping service waits for its last answers
+_START_SECONDS = 60  # how long a worker may take to answer its supervisor; it imports and loads before it does
+
+
+def serve(
+    detector: Detector,
+    model: Path,
+    settings: Settings,
+    examples: Sequence[Example],
+    listener: socket.socket,
+    workers: int = 1,
+) -> None:
+    """Answers requests until the process is told to stop, then finishes those that it has taken.
+
+    Args:
+        detector: calibrated, as the file holds it.
+        model: the file, from which each of several workers loads a detector of its own.
+        settings: of the service.
+        examples: inputs for people to try.
+        listener: where requests arrive; see `listen`.
+        workers: processes; of several, one that dies is replaced.
+    """
+    app = create_app(detector, settings, examples)  # whatever does not fit shows here, before any process is started
+    log_to_standard_error()
+    if workers == 1:
+        uvicorn.Server(_config(app, settings)).run([listener])
+        return
+    with tempfile.TemporaryDirectory(prefix="besnn-serve-") as folder:
+        os.environ[MULTIPROCESS_FOLDER] = folder
+        if settings.drift_state is None:  # all workers' inputs are one stream
+            settings = settings.model_copy(update={"drift_state": Path(folder) / "drift.sqlite"})
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        make_app = partial(worker_app, model, settings, examples, threads)
+        Multiprocess(_config(make_app, settings, workers), [listener]).run()
+
+
+def worker_app(model: Path, settings: Settings, examples: Sequence[Example], threads: int) -> FastAPI:
+    """The service in a worker process: a model of its own, and its share of the processor's cores."""
+    log_to_standard_error()
+    torch.set_num_threads(threads)
+    return create_app(Detector.load(model), settings, examples)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address; port 0 takes any free one.
+
+    >>> with listen("127.0.0.1", 0) as listener:
+    ...     url_of(listener).startswith("http://127.0.0.1:")
+    True
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"cannot listen on {host} port {port} ({reason}): choose another --host or --port") from None
+
+
+def url_of(listener: socket.socket) -> str:
+    """The address of the page."""
+    host, port, *_ = listener.getsockname()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _config(app: object, settings: Settings, workers: int = 1) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        factory=not isinstance(app, FastAPI),
+        workers=workers,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=int(settings.deadline_seconds) + _GRACE_SECONDS,
+        timeout_worker_healthcheck=_START_SECONDS,
+    )

@@ -1,0 +1,121 @@
+"""Every error as problem+json (RFC 9457) with a code; what went wrong inside never reaches a client."""
+
+import logging
+import traceback
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_LOG = logging.getLogger(__name__)
+
+
+class ProblemBody(BaseModel):
+    """What a client gets for an answer when there is none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    error: str
+    """The detail again, under the name that the Open Inference Protocol gives it."""
+
+
+class Problem(Exception):
+    """An error for the client.
+
+    Args:
+        status: of HTTP.
+        code: what programs tell problems apart by.
+        detail: one sentence for people; it names the remedy.
+        headers: to go with the answer.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail, self.headers = status, code, detail, dict(headers or {})
+
+    def response(self) -> Response:
+        """The problem as an answer."""
+        body = ProblemBody(
+            type="about:blank",
+            title=HTTPStatus(self.status).phrase,
+            status=self.status,
+            code=self.code,
+            detail=self.detail,
+            error=self.detail,
+        )
+        return JSONResponse(body.model_dump(), self.status, self.headers, media_type="application/problem+json")
+
+
+def first_error(error: ValidationError | RequestValidationError) -> str:
+    """The first thing that a validation found wrong, and where.
+
+    >>> from pydantic import TypeAdapter
+    >>> try:
+    ...     TypeAdapter(list[int]).validate_python([1, "x"], strict=True)
+    ... except ValidationError as error:
+    ...     print(first_error(error))
+    1: input should be a valid integer
+    """
+    found = error.errors()[0]
+    place = ".".join(map(str, found["loc"]))
+    message = found["msg"][:1].lower() + found["msg"][1:]
+    return f"{place}: {message}" if place else message
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Makes an app answer its own errors, and the framework's, with problems."""
+
+    @app.exception_handler(Problem)
+    def _problem(_: Request, problem: Problem) -> Response:
+        return problem.response()
+
+    @app.exception_handler(RequestValidationError)
+    def _validation(_: Request, error: RequestValidationError) -> Response:
+        return Problem(422, "parameter-invalid", first_error(error)).response()
+
+    @app.exception_handler(HTTPException)
+    def _framework(_: Request, error: HTTPException) -> Response:
+        status = HTTPStatus(error.status_code)
+        code = status.phrase.lower().replace(" ", "-")
+        return Problem(status, code, f"{status.phrase}: see /openapi.json for what there is", error.headers).response()
+
+
+class CatchUnexpected:
+    """ASGI middleware: an exception that nobody expected becomes a 500 without details; the log gets its place in the code.
+
+    Not its message, which may quote the input.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on."""
+        started = False
+
+        async def note_start(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, note_start)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+            _LOG.error("unexpected", extra={"fields": {"error": type(error).__name__, "frames": frames}})
+            if not started:
+                await Problem(500, "internal", "the service failed on this request: see its log").response()(
+                    scope, receive, send
+                )

@@ -1,0 +1,120 @@
+"""What `/v2` is asked and answers, by the Open Inference Protocol."""
+
+from typing import Annotated, Any, Literal
+
+from annotated_types import Len
+from pydantic import BaseModel, Discriminator, FailFast, Field, Tag, create_model
+
+from besnn.deployment.server.fields import Number, Pixel, Scalars, Strict
+from besnn.deployment.server.inputs import InputReader
+
+INPUT = "input"
+OUTPUTS = {"label": "BYTES", "probabilities": "FP32", "score": "FP32", "p_value": "FP64", "is_ood": "BOOL"}
+"""The names of outputs, and their datatypes."""
+
+
+class ServerMetadata(BaseModel):
+    """What answers."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class TensorMetadata(BaseModel):
+    """A tensor's name, type and shape; −1 stands for the number of inputs."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(BaseModel):
+    """What the model takes and gives."""
+
+    name: str
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+
+
+class Live(BaseModel):
+    """The service runs."""
+
+    live: Literal[True] = True
+
+
+class Ready(BaseModel):
+    """The service, or its model, can be asked."""
+
+    ready: Literal[True] = True
+
+
+class InferOutput(TensorMetadata):
+    """A tensor of the answer, its data flat; with the binary extension the data follows the JSON instead."""
+
+    parameters: dict[str, int] | None = None
+    data: list[float] | list[bool] | list[str] | None = None
+
+
+class InferResponse(BaseModel):
+    """The outputs for all inputs."""
+
+    model_name: str
+    id: str | None = None
+    outputs: list[InferOutput]
+
+
+class RequestedOutput(Strict):
+    """An output that is asked for."""
+
+    name: Literal["label", "probabilities", "score", "p_value", "is_ood"]
+    parameters: Scalars = {}
+
+
+def input_datatypes(reader: InputReader) -> tuple[str, ...]:
+    """The datatypes that a model takes; the first is the usual one."""
+    return ("UINT8",) if reader.is_image else ("FP32", "FP64")
+
+
+def model_metadata(name: str, method: str, reader: InputReader, classes: int) -> ModelMetadata:
+    """What a model takes and gives."""
+    return ModelMetadata(
+        name=name,
+        platform=f"besnn_{method}",
+        inputs=[TensorMetadata(name=INPUT, datatype=input_datatypes(reader)[0], shape=[-1, *reader.input_shape])],
+        outputs=[
+            TensorMetadata(name=output, datatype=datatype, shape=[-1, classes] if output == "probabilities" else [-1])
+            for output, datatype in OUTPUTS.items()
+        ],
+    )
+
+
+def infer_request_model(reader: InputReader) -> type[BaseModel]:
+    """The JSON of an inference request for a model; its tensor's data may be flat, or nested as its shape says."""
+    flat = Annotated[list[Pixel if reader.is_image else Number], FailFast()]  # type: ignore[misc]
+    nested = Annotated[list[reader.array], FailFast()]  # type: ignore[name-defined]
+    data: Any = Annotated[Annotated[flat, Tag("flat")] | Annotated[nested, Tag("nested")], Discriminator(_layout)]
+    extent = Annotated[int, Field(ge=0, le=2**31)]
+    rank = len(reader.input_shape) + 1
+    tensor = create_model(
+        "InferInput",
+        __base__=Strict,
+        name=(Literal[INPUT], ...),
+        datatype=(Literal[input_datatypes(reader)], ...),
+        shape=(Annotated[list[extent], Len(rank, rank), FailFast()], ...),
+        parameters=(Scalars, {}),
+        data=(data | None, None),
+    )
+    return create_model(
+        "InferRequest",
+        __base__=Strict,
+        id=(Annotated[str, Len(0, 256)] | None, None),
+        parameters=(Scalars, {}),
+        inputs=(Annotated[list[tensor], Len(1, 1), FailFast()], ...),  # type: ignore[valid-type]
+        outputs=(Annotated[list[RequestedOutput], Len(1, 32), FailFast()] | None, None),
+    )
+
+
+def _layout(data: object) -> str:
+    return "nested" if isinstance(data, list) and data and isinstance(data[0], list) else "flat"

@@ -1,0 +1,61 @@
+"""`/v1`: predictions, the model, examples, drift."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic_core import to_json
+
+from besnn.deployment.server.examples import Example, ExamplesResponse
+from besnn.deployment.server.inputs import JSON, MULTIPART, media_type, uploaded_files
+from besnn.deployment.server.model_info import ModelInfo, model_info
+from besnn.deployment.server.openapi import predict_body, problems
+from besnn.deployment.server.problems import Problem
+from besnn.deployment.server.schemas import PredictQuery, PredictResponse, prediction_rows
+from besnn.deployment.server.service import Service
+from besnn.deployment.server.traffic import DriftReport
+
+
+def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
+    """The routes under `/v1`."""
+    router = APIRouter(prefix="/v1", tags=["besnn"])
+    info = model_info(service)
+    reader, settings = service.reader, service.settings
+
+    @router.post(
+        "/predict",
+        summary="Label, probabilities, score, p-value and decision for each input",
+        response_model=PredictResponse,
+        response_model_exclude_none=True,
+        responses=problems(400, 408, 413, 415, 429, 504),
+        openapi_extra=predict_body(reader, examples),
+    )
+    async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
+        async with service.bodies.limited(request) as limited:
+            kind = media_type(limited)
+            if kind == JSON:
+                read = partial(reader.from_json, await limited.body())
+            elif kind == MULTIPART and reader.is_image:
+                read = partial(reader.from_files, await uploaded_files(limited, settings.max_rows))
+            else:
+                wanted = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
+                raise Problem(415, "media-type-unsupported", f"send the body as {wanted}, and say so in Content-Type")
+            async with service.deadline():
+                predictions = await service.predict(await service.in_thread(read), observe=query.observe)
+        rows = prediction_rows(predictions, info.class_names, members=query.members)
+        return Response(to_json({"predictions": rows}), media_type=JSON)
+
+    @router.get("/model", summary="What is being served")
+    async def describe_model() -> ModelInfo:
+        return info
+
+    @router.get("/examples", summary="Inputs to try")
+    async def show_examples() -> ExamplesResponse:
+        return ExamplesResponse(examples=list(examples))
+
+    @router.get("/drift", summary="Recent traffic and the drift alarm")
+    def report_drift() -> DriftReport:
+        return service.traffic.report()
+
+    return router

@@ -1,0 +1,91 @@
+"""One run, from its recipe to its record."""
+
+import multiprocessing
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+from besnn.data import load
+from besnn.errors import BesnnError
+from besnn.experiments.detection import Measured
+from besnn.experiments.runs import Run, Workspace, find_twin
+from besnn.fitting import Fitted, fit_detector
+from besnn.training.fabric import make_fabric
+from besnn.training.provenance import provenance
+from besnn.training.record import model_fields, read_record, write_record
+from besnn.training.reporting import Silent
+
+Measure = Callable[[Fitted, Run, Workspace], Measured]
+"""Finds out what a run is for. It is handed to other processes, so it is a function of a module, not of another function."""
+
+
+class TimeUpError(BesnnError):
+    """A run was stopped on purpose; it continues from its checkpoint another time."""
+
+
+class Watch(Silent):
+    """Stops training when its time is up, or when the process that asked for it is gone.
+
+    Args:
+        deadline: in seconds since the epoch, a clock that processes share.
+    """
+
+    def __init__(self, deadline: float = float("inf")) -> None:
+        self.deadline = deadline
+        self.first_step = 0
+
+    def start(self, done: int, total: int) -> None:
+        """Notes where training begins or continues."""
+        self.first_step = done
+
+    def step(self) -> None:
+        """Looks at the clock."""
+        parent = multiprocessing.parent_process()
+        if time.time() >= self.deadline or (parent is not None and not parent.is_alive()):
+            raise TimeUpError("stopped: the same command continues from the checkpoint")
+
+
+def execute(
+    run: Run, measure: Measure, workspace: Workspace, *, deadline: float = float("inf"), parallel: int = 1
+) -> dict[str, Any]:
+    """Trains, measures and writes the record, which is returned; an interrupted run continues from its checkpoint.
+
+    Args:
+        run: what to do.
+        measure: what to find out.
+        workspace: where to read and write.
+        deadline: when to stop training, in seconds since the epoch; see `TimeUpError`.
+        parallel: how many runs share the device; it is recorded, since it tells what `seconds` is worth.
+    """
+    path, scratch = workspace.record(run), workspace.scratch(run)
+    if (twin := find_twin(run, workspace)) is not None:
+        fields = read_record(twin) | {"experiment": run.experiment, "variant": run.variant}
+        fields["same_run_as"] = twin.relative_to(workspace.results).as_posix()
+    else:
+        fields = _train_and_measure(run, measure, workspace, Watch(deadline), parallel)
+    write_record(path, fields)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return fields
+
+
+def _train_and_measure(run: Run, measure: Measure, workspace: Workspace, watch: Watch, parallel: int) -> dict[str, Any]:
+    recipe = run.recipe
+    training = load(recipe.data.source, split="train", data_dir=workspace.data_dir)
+    fabric = make_fabric(recipe.training.precision, workspace.accelerator)
+    fitted = fit_detector(recipe, training, fabric=fabric, run_folder=workspace.scratch(run), resume=True, reporter=watch)
+    measured = measure(fitted, run, workspace)
+    data = [training, *measured.data]
+    origin = provenance({file: digest for each in data for file, digest in each.hashes.items()}, fabric.device)
+    origin["data_note"] = "; ".join(f"{each.name}: {each.note}" for each in data if each.note)
+    origin |= {"first_step": watch.first_step, "parallel_runs": parallel}
+    return {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "in": run.in_name,
+        "out": list(run.unknown),
+        **measured.fields,
+        "seconds": fitted.detector.provenance["seconds"],
+        **model_fields(fitted.detector.model, recipe),
+        "provenance": origin,
+    }

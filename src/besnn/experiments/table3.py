@@ -1,0 +1,34 @@
+"""Table 3: the ensemble size, with batch · members constant; and whether N = 8 is held back by the smaller batch."""
+
+from collections.abc import Iterable, Sequence
+
+from besnn.experiments.benchmarks import benchmark_of
+from besnn.experiments.runs import Run, reproduction_recipe
+
+SIZES = (1, 2, 4, 8)
+REFERENCE = 4
+"""The size whose batch, times its members, all sizes keep."""
+
+
+def table3_runs(in_name: str, seeds: Iterable[int], overrides: Sequence[str] = ()) -> list[Run]:
+    """Every size with every seed, and the largest once more with the batch of the reference.
+
+    >>> runs = table3_runs("fashion-mnist", seeds=[0])
+    >>> [(run.recipe.method.members, run.recipe.batch_size) for run in runs]
+    [(1, 512), (2, 256), (4, 128), (8, 64), (8, 128)]
+    """
+    reference = reproduction_recipe(in_name, "be-snn", 0, [*overrides, f"method.members={REFERENCE}"])
+    settings = [(size, REFERENCE * reference.batch_size, "") for size in SIZES]
+    settings.append((SIZES[-1], SIZES[-1] * reference.batch_size, f"batch of N = {REFERENCE}"))
+    return [
+        Run(
+            "table3",
+            reproduction_recipe(
+                in_name, "be-snn", seed, [*overrides, f"method.members={members}", f"training.batch_rows={rows}"]
+            ),
+            benchmark_of(in_name).unknown,
+            variant,
+        )
+        for seed in seeds
+        for members, rows, variant in settings
+    ]

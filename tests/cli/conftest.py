@@ -1,0 +1,120 @@
+"""Commands run in this process, on models that train in a second."""
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from besnn.cli.app import run
+
+TINY = [
+    "--set=backbone.hidden=[16]",
+    "--set=backbone.feature_dim=8",
+    "--set=method.noise_dim=8",
+    "--set=method.hidden_dim=16",
+    "--set=method.members=2",
+]
+
+
+class Outcome(NamedTuple):
+    """What a command left: its exit code, standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+Besnn = Callable[..., Outcome]
+WriteCsv = Callable[[Path, Sequence[str], Iterable[Sequence[object]]], Path]
+DrawShapes = Callable[..., Path]
+
+
+@pytest.fixture
+def besnn(capsys: pytest.CaptureFixture[str]) -> Besnn:
+    """Runs a command."""
+
+    def command(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        return Outcome(code, *capsys.readouterr())
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def moons_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibrated model of Two Moons; not to be changed."""
+    model = tmp_path_factory.mktemp("moons") / "moons.safetensors"
+    assert run(["train", "two-moons", "-o", str(model), "--epochs", "8", "-q", *TINY]) == 0
+    return model
+
+
+@pytest.fixture(scope="session")
+def stripes_model(stripe_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibrated model of images of stripes, 8x8 grey; not to be changed."""
+    model = tmp_path_factory.mktemp("stripes-model") / "stripes.safetensors"
+    options = ["--set=data.image={size: [8, 8], channels: 1}", "--set=data.calibration=0.3", "--alpha=0.1"]
+    assert run(["train", str(stripe_folder), "-o", str(model), "--epochs", "6", "-q", *TINY, *options]) == 0
+    return model
+
+
+@pytest.fixture(scope="session")
+def uncalibrated_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of Two Moons that cannot decide yet."""
+    model = tmp_path_factory.mktemp("uncalibrated") / "model.safetensors"
+    assert run(["train", "two-moons", "-o", str(model), "--epochs=1", "-q", *TINY, "--set=data.calibration=0"]) == 0
+    return model
+
+
+@pytest.fixture(scope="session")
+def tiny() -> list[str]:
+    """Options of `train` for a network that learns in no time."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def write_csv() -> WriteCsv:
+    """Writes a table."""
+
+    def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([header, *rows])
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def draw_shapes() -> DrawShapes:
+    """Draws shapes of many sizes, colours and file formats, one sub-folder a shape."""
+
+    def draw(folder: Path, count: int, seed: int, shapes: Sequence[str] = ("disc", "square", "cross")) -> Path:
+        rng = np.random.default_rng(seed)
+        for number in range(count):
+            shape = shapes[number % len(shapes)]
+            path = folder / shape / f"{number:03}.{('png', 'jpg', 'bmp')[number % 3]}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _draw_shape(shape, rng).save(path)
+        return folder
+
+    return draw
+
+
+def _draw_shape(shape: str, rng: np.random.Generator) -> Image.Image:
+    size = int(rng.integers(24, 48))
+    background, ink = (tuple(int(value) for value in rng.integers(low, low + 60, 3)) for low in (0, 190))
+    image = Image.new("RGB", (size, size), background)
+    pen = ImageDraw.Draw(image)
+    low, high = size * rng.uniform(0.1, 0.25), size * rng.uniform(0.75, 0.9)
+    if shape == "disc":
+        pen.ellipse([low, low, high, high], fill=ink)
+    elif shape == "square":
+        pen.rectangle([low, low, high, high], fill=ink)
+    else:
+        pen.line([low, low, high, high], fill=ink, width=max(2, size // 10))
+        pen.line([low, high, high, low], fill=ink, width=max(2, size // 10))
+    return image

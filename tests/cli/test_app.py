@@ -1,0 +1,114 @@
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import typer
+
+from besnn.cli.app import app
+from besnn.cli.errors import exit_code_of, explain
+from besnn.errors import BesnnError, DataError, InputError, NotReadyError
+
+COMMANDS = [["demo"], ["train"], ["calibrate"], ["evaluate"], ["score"], ["inspect"], ["recipes"]]
+COMMANDS += [["data"], ["data", "list"], ["data", "fetch"], ["data", "verify"]]
+PROGRAM = Path(sys.executable).parent / "besnn"
+
+
+def program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(besnn, command):
+    outcome = besnn(*command, "--help")
+    assert outcome.code == 0
+    assert f"besnn {' '.join(command)}" in outcome.out
+    assert outcome.err == ""
+    assert besnn(*command, "-h").out == outcome.out
+
+
+def test_without_a_command_there_is_help(besnn):
+    for arguments in [(), ("data",)]:
+        outcome = besnn(*arguments)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert "Commands" in outcome.out
+
+
+def test_commands_of_the_contract_are_there():
+    names = {command.name or command.callback.__name__ for command in app.registered_commands}
+    names |= {group.typer_instance.info.name for group in app.registered_groups}
+    assert {"demo", "train", "calibrate", "evaluate", "score", "inspect", "data"} <= names
+
+
+def test_version_is_the_installed_one():
+    done = program("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"besnn {metadata.version('besnn')}\n", "")
+
+
+def test_help_needs_neither_torch_nor_the_rest():
+    heavy = {"torch", "lightning", "pyarrow", "sklearn", "matplotlib", "numpy"}
+    code = f"import sys; from besnn.cli.app import run; run(['train', '--help']); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_shell_completion_knows_commands_and_data_sets():
+    def complete(words: str) -> str:
+        return program(_BESNN_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1)).stdout
+
+    assert complete("besnn cal").split() == ["calibrate"]
+    assert complete("besnn data verify fash").split() == ["fashion-mnist"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (InputError("alpha=2\n is  wrong"), 2, "alpha=2 is wrong"),
+        (NotReadyError("calibrate first"), 2, "calibrate first"),
+        (DataError("damaged"), 1, "damaged"),
+        (BesnnError("diverged"), 1, "diverged"),
+        (OSError(28, "No space left on device", "x"), 1, "No space left on device"),
+        (KeyError("oops"), 1, "unexpected KeyError: 'oops'"),
+        (typer.BadParameter("too small"), 2, "too small"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_errors_become_a_code_and_a_line(capsys, error, code, words):
+    def fail() -> None:
+        raise error
+
+    assert exit_code_of(fail) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+    assert captured.err.startswith("besnn: ")
+
+
+def test_a_bug_asks_for_a_report_and_shows_its_traceback_when_debugging(capsys, monkeypatch):
+    def fail() -> None:
+        raise ZeroDivisionError("in the middle")
+
+    exit_code_of(fail)
+    assert "BESNN_DEBUG=1" in capsys.readouterr().err
+    monkeypatch.setenv("BESNN_DEBUG", "1")
+    assert exit_code_of(fail) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
+def test_an_interrupt_is_quiet(capsys, error):
+    def fail() -> None:
+        raise error
+
+    assert exit_code_of(fail) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_explain_names_the_command_whose_help_helps(besnn):
+    assert "besnn calibrate --help" in besnn("calibrate").err
+    assert explain(typer.BadParameter("x"))[1].endswith("(besnn --help tells how)")

@@ -1,0 +1,185 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from scipy.stats import betabinom
+from sklearn import datasets
+
+from besnn.detection.conformal import conformal_rank
+from besnn.detector import Detector
+from besnn.training import load_recipe
+
+ALPHA = 0.1
+
+
+def own_table(name, folder, write_csv, label="label"):
+    """A table of scikit-learn's divided at random into a CSV to train with, one to test with, and one of far-off rows."""
+    bunch = getattr(datasets, f"load_{name}")()
+    order = np.random.default_rng(0).permutation(len(bunch.target))
+    rows = [[*bunch.data[row], bunch.target_names[bunch.target[row]]] for row in order]
+    header, middle = [*bunch.feature_names, label], round(0.6 * len(rows))
+    train = write_csv(folder / "train.csv", header, rows[:middle])
+    test = write_csv(folder / "test.csv", header, rows[middle:])
+    far = write_csv(folder / "far.csv", header[:-1], bunch.data[:50] * 20)
+    return train, test, far, []
+
+
+def breast_cancer(folder, write_csv, draw_shapes):
+    return own_table("breast_cancer", folder, write_csv)
+
+
+def wine(folder, write_csv, draw_shapes):
+    *files, _ = own_table("wine", folder, write_csv, label="cultivar")
+    return *files, ["--label=cultivar"]
+
+
+def image_folder(folder, write_csv, draw_shapes):
+    train, test = draw_shapes(folder / "train", 240, seed=0), draw_shapes(folder / "test", 150, seed=1)
+    noise = np.random.default_rng(2).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    np.savez(folder / "noise.npz", images=noise)
+    return train, test, folder / "noise.npz", ["--set=data.image.size=[12, 12]"]
+
+
+def npz_of_images(folder, write_csv, draw_shapes):
+    images, labels = datasets.load_digits(return_X_y=True)
+    images = images.reshape(-1, 8, 8) / 16
+    np.savez(folder / "train.npz", images=images[:500], labels=labels[:500])
+    np.savez(folder / "test.npz", images=images[500:900], labels=labels[500:900])
+    np.savez(folder / "noise.npz", images=np.random.default_rng(0).random((50, 8, 8)))
+    return folder / "train.npz", folder / "test.npz", folder / "noise.npz", []
+
+
+@pytest.mark.parametrize("make", [breast_cancer, wine, image_folder, npz_of_images], ids=lambda make: make.__name__)
+def test_your_own_data_is_calibrated_to_its_alpha(besnn, tmp_path, write_csv, draw_shapes, tiny, make):
+    train, test, strange, options = make(tmp_path, write_csv, draw_shapes)
+    model = tmp_path / "model.safetensors"
+    trained = besnn("train", train, "-o", model, f"--alpha={ALPHA}", "--epochs=8", "--json", "-q", *tiny, *options)
+    assert (trained.code, trained.err) == (0, "")
+    calibration = json.loads(trained.out)["calibration"]
+    record = json.loads(besnn("evaluate", model, "--in", test, "--out", strange, "--json", "-").out)
+    observed = record["false_alarm_rate"]
+    n = calibration["inputs"]
+    rank = conformal_rank(n, ALPHA)
+    # Exchangeable rows: the number of false alarms in a test set of m rows is beta-binomial, whatever the model is like.
+    low, high = betabinom.interval(0.999, observed["n"], n + 1 - rank, rank)
+    assert low <= observed["flagged"] <= high
+    assert record["detection_rate"][str(strange)]["rate"] > 0.8
+    assert record["accuracy"] > 0.6
+
+
+@pytest.fixture(scope="module")
+def quick(tiny):
+    return ["train", "two-moons", "--epochs=2", "--json", *tiny]
+
+
+def test_outcome_in_words_and_as_json(besnn, tmp_path, quick):
+    model = tmp_path / "deep" / "model.safetensors"
+    outcome = besnn(*quick, "-o", model)
+    facts = json.loads(outcome.out)
+    assert facts["model"] == str(model)
+    assert (facts["method"], facts["members"], facts["epochs"]) == ("be-snn", 2, 2)
+    assert facts["class_names"] == ["upper", "lower"]
+    detector = Detector.load(model)
+    assert facts["calibration"]["threshold"] == detector.threshold.threshold
+    assert facts["parameters"] == sum(p.numel() for p in detector.model.parameters())
+    assert [line.split()[:2] for line in outcome.err.splitlines()] == [["epoch", "1"], ["epoch", "2"]]
+
+    words = besnn(*quick[:3], *quick[4:], "-o", model)
+    assert f"wrote {model}" in words.out
+    assert "false alarms on at most 5 % of known inputs" in words.out
+    silent = besnn(*quick[:3], *quick[4:], "-o", model, "--quiet")
+    assert silent == (0, "", "")
+
+
+def test_same_seed_same_model_and_another_seed_another(besnn, tmp_path, quick):
+    weights = []
+    for name, seed in [("a", 1), ("b", 1), ("c", 2)]:
+        besnn(*quick, "-o", tmp_path / f"{name}.safetensors", "--seed", seed)
+        weights.append(Detector.load(tmp_path / f"{name}.safetensors").model.state_dict())
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+    assert any((weights[0][name] != weights[2][name]).any() for name in weights[0])
+
+
+def test_run_folder_holds_logs_and_no_checkpoint_once_finished(besnn, tmp_path, quick):
+    besnn(*quick, "-o", tmp_path / "a.safetensors")
+    besnn(*quick, "-o", tmp_path / "b.safetensors", "--run-folder", tmp_path / "elsewhere")
+    for folder in (tmp_path / "a.run", tmp_path / "elsewhere"):
+        names = [path.name for path in folder.iterdir()]
+        assert "log.csv" in names
+        assert "checkpoint.safetensors" not in names
+    assert not (tmp_path / "b.run").exists()
+
+
+def test_a_stopped_run_is_resumed_to_the_same_model_and_never_thrown_away(besnn, tmp_path, quick, monkeypatch):
+    whole, stopped = tmp_path / "whole.safetensors", tmp_path / "stopped.safetensors"
+    besnn(*quick, "-o", whole)
+
+    from besnn import fitting
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "fit_scoring", interrupted)  # Ctrl-C after the last epoch
+    assert besnn(*quick, "-o", stopped, "-q") == (130, "", "")
+    monkeypatch.undo()
+    assert not stopped.exists()
+    checkpoint = tmp_path / "stopped.run" / "checkpoint.safetensors"
+    assert besnn(*quick, "-o", stopped).code == 2
+    assert checkpoint.exists()
+    assert besnn(*quick, "-o", stopped, "--resume", "--seed=9").code == 2  # another recipe
+    assert besnn(*quick, "-o", stopped, "--resume").code == 0
+    assert not checkpoint.exists()
+    first, second = (Detector.load(path).model.state_dict() for path in (whole, stopped))
+    assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_resume_with_nothing_to_resume_just_trains(besnn, tmp_path, quick):
+    assert besnn(*quick, "-o", tmp_path / "model.safetensors", "--resume").code == 0
+
+
+@pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+def test_every_method_trains_with_its_own_defaults(besnn, tmp_path, method, stripe_folder):
+    model = tmp_path / "model.safetensors"
+    sizes = ["--set=backbone.hidden=[4]", "--set=backbone.feature_dim=4", "--set=data.calibration=0.4"]
+    outcome = besnn("train", stripe_folder, "-o", model, f"--method={method}", "--epochs=1", "--json", "-q", *sizes)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert json.loads(outcome.out)["method"] == method
+
+
+def test_settings_come_from_the_recipe_then_options_then_set(besnn, tmp_path, tiny):
+    own = yaml.safe_load(Path(load_recipe.__code__.co_filename).parents[1].joinpath("experiments/recipes/two-moons.yaml").read_text())
+    own["training"] = {"epochs": 1, "seed": 5, "batch_size": 50}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(own))
+    model = tmp_path / "model.safetensors"
+    besnn("train", tmp_path / "own.yaml", "-o", model, *tiny, "--seed=6", "--set=training.seed=7", "--alpha=0.2", "-q")
+    recipe = Detector.load(model).recipe
+    assert (recipe.training.epochs, recipe.training.batch_size, recipe.training.seed) == (1, 50, 7)
+    assert recipe.calibration.alpha == 0.2
+
+
+def test_data_is_trained_on_by_the_recipe_that_suits_it(besnn, tmp_path, stripe_folder, write_csv):
+    from besnn.cli.choosing import choose_recipe
+
+    rows = [[row, row % 3, "ab"[row % 2]] for row in range(60)]
+    table = write_csv(tmp_path / "my: table.csv", ["x", "y", "label"], rows)
+    np.savez(tmp_path / "rows.npz", X=np.zeros((9, 4)), y=np.arange(9) % 2)
+    np.savez(tmp_path / "pictures.npz", images=np.zeros((9, 6, 6), np.uint8), labels=np.arange(9) % 2)
+    table_recipe = choose_recipe(str(table))
+    assert (table_recipe.data.source, table_recipe.data.image) == (str(table), None)
+    assert table_recipe.method == load_recipe("table").method
+    assert choose_recipe(str(tmp_path / "rows.npz")).backbone == load_recipe("table").backbone
+    pictures = choose_recipe(str(tmp_path / "pictures.npz"))
+    assert (pictures.backbone, pictures.data.image) == (load_recipe("images").backbone, None)
+    assert choose_recipe(str(stripe_folder)).data.image == load_recipe("images").data.image
+    assert choose_recipe("digits:test").model_copy(update={"data": None}) == load_recipe("digits").model_copy(update={"data": None})
+
+
+def test_a_model_is_replaced_whole_when_trained_again(besnn, tmp_path, quick, moons_model):
+    model = tmp_path / "model.safetensors"
+    shutil.copy(moons_model, model)
+    assert besnn(*quick, "-o", model).code == 0
+    assert json.loads(besnn("inspect", model, "--json").out)["recipe"]["training"]["epochs"] == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.run", "model.safetensors"]

@@ -1,0 +1,140 @@
+"""Every error path: the exit code, one line on standard error that names what is wrong, nothing else, and no traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+USE, FAILED = 2, 1
+
+CASES = [
+    # the program
+    ("nonsense", USE, "No such command 'nonsense'"),
+    ("--nonsense", USE, "--nonsense"),
+    ("data nonsense", USE, "nonsense"),
+    # train
+    ("train", USE, "RECIPE|DATA"),
+    ("train two-moons", USE, "--output"),
+    ("train nonsense -o {out}", USE, "'nonsense' is neither a built-in set"),
+    ("train {tmp}/none.yaml -o {out}", USE, "cannot be read (FileNotFoundError)"),
+    ("train {tmp}/list.yaml -o {out}", USE, "holds no settings"),
+    ("train {tmp}/broken.yaml -o {out}", USE, "is not YAML"),
+    ("train two-moons -o {tmp}", USE, "is a folder"),
+    ("train two-moons -o .", USE, "is a folder"),
+    ("train two-moons -o {out} --set training.epoch=3", USE, "'training.epoch' is unknown: allowed here are epochs"),
+    ("train two-moons -o {out} --set method.member=3", USE, "'method.member' is unknown: allowed here are name, members"),
+    ("train two-moons -o {out} --set training.epochs=x", USE, "'training.epochs' is 'x'"),
+    ("train two-moons -o {out} --set nonsense", USE, "write it as field=value"),
+    ("train two-moons -o {out} --epochs 0", USE, "'training.epochs' is 0"),
+    ("train two-moons -o {out} --alpha 1", USE, "'calibration.alpha' is 1.0"),
+    ("train two-moons -o {out} --method nonsense", USE, "'nonsense' is not one of 'be-snn'"),
+    ("train two-moons -o {out} --method duq --members 3", USE, "'method.members' is unknown"),
+    ("train two-moons -o {out} --device gpu", USE, "'gpu'"),
+    ("train two-moons -o {out} --strategy nonsense", USE, "nonsense"),
+    ("train two-moons -o {out} --devices 0", USE, "--devices"),
+    ("train two-moons -o {out} --set score.name=nonsense", USE, "score.name='nonsense' is unknown"),
+    ("train two-moons -o {out} --alpha 0.001", USE, "too few for alpha=0.001"),
+    ("train two-moons:nonsense -o {out}", USE, "has no split 'nonsense'"),
+    ("train {tmp}/unlabelled.csv -o {out}", USE, "has no labels"),
+    ("train {tmp}/one-class.csv -o {out}", USE, "one class only"),
+    ("train {tmp}/words.csv -o {out}", FAILED, "is not a finite number ('much')"),
+    ("train {tmp}/empty -o {out}", FAILED, "holds no images"),
+    ("train {tmp}/bad.npz -o {out}", FAILED, "save it again with numpy.savez"),
+    ("train {tmp}/words.csv --label kind -o {out}", FAILED, "has no column 'kind'"),
+    ("train two-moons -o {tmp}/stopped.safetensors", USE, "continue it with --resume"),
+    # models that are none
+    ("inspect", USE, "MODEL"),
+    ("inspect {tmp}/none.safetensors", USE, "does not exist: train a model"),
+    ("inspect {tmp}", USE, "is a folder"),
+    ("inspect {tmp}/words.csv", FAILED, "is truncated, damaged or no safetensors file"),
+    ("inspect {tmp}/cut.safetensors", FAILED, "is truncated, damaged or no safetensors file"),
+    ("inspect {tmp}/altered.safetensors", FAILED, "digest"),
+    # calibrate
+    ("calibrate {model}", USE, "DATA"),
+    ("calibrate {tmp}/none.safetensors two-moons", USE, "does not exist"),
+    ("calibrate {model} nonsense", USE, "'nonsense' is neither a built-in set"),
+    ("calibrate {model} two-moons --alpha 2 -o {out}", USE, "alpha=2.0 is not a false-alarm rate"),
+    ("calibrate {model} two-moons --delta 0 -o {out}", USE, "delta=0.0 is not a probability"),
+    ("calibrate {model} two-moons --alpha much", USE, "--alpha"),
+    ("calibrate {model} {tmp}/few.csv -o {out}", USE, "3 calibration scores are too few"),
+    ("calibrate {model} digits", USE, "holds images, where a table of 2 columns is expected"),
+    ("calibrate {model} {tmp}/other-classes.csv", USE, "class 'sideways' is not one the model knows"),
+    # evaluate
+    ("evaluate {model}", USE, "--in"),
+    ("evaluate {model} --in two-moons", USE, "--out"),
+    ("evaluate {tmp}/none.safetensors --in two-moons --out two-moons", USE, "does not exist"),
+    ("evaluate {model} --in nonsense --out two-moons", USE, "'nonsense' is neither a built-in set"),
+    ("evaluate {model} --in two-moons --out nonsense", USE, "'nonsense' is neither a built-in set"),
+    ("evaluate {model} --in two-moons --out two-moons nonsense", USE, "'nonsense' is neither a built-in set"),
+    ("evaluate {model} --in two-moons --out digits", USE, "holds images"),
+    ("evaluate {model} --in {tmp}/points.csv --out two-moons", USE, "has no labels"),
+    ("evaluate {model} --in two-moons --out two-moons --report {tmp}/report.pdf", USE, "end its name in .html"),
+    ("evaluate {uncalibrated} --in two-moons --out two-moons", USE, "is not calibrated: run `besnn calibrate"),
+    # score
+    ("score {model}", USE, "INPUT"),
+    ("score {model} two-moons", USE, "--output"),
+    ("score {model} two-moons -o {tmp}/scores.txt", USE, "end its name in .parquet, .csv, .jsonl"),
+    ("score {model} nonsense -o {tmp}/scores.csv", USE, "'nonsense' is neither a built-in set"),
+    ("score {model} {tmp}/none.csv -o {tmp}/scores.csv", USE, "none.csv"),
+    ("score {tmp}/none.safetensors two-moons -o {tmp}/scores.csv", USE, "does not exist"),
+    ("score {uncalibrated} two-moons -o {tmp}/scores.csv", USE, "is not calibrated"),
+    ("score {model} two-moons -o {tmp}/scores.csv --engine nonsense", USE, "'local', 'ray'"),
+    ("score {model} {tmp}/words.csv -o {tmp}/scores.csv", FAILED, "lacks column 'x1'"),
+    ("score {model} digits -o {tmp}/scores.csv", USE, "holds images"),
+    ("score {model} two-moons -o /proc/scores.csv", FAILED, "/proc"),
+    # data and recipes
+    ("data fetch", USE, "NAME"),
+    ("data fetch nonsense", USE, "no built-in set is called 'nonsense'"),
+    ("data verify nonsense", USE, "no built-in set is called 'nonsense'"),
+    ("data verify mnist --data-dir {tmp}", FAILED, "is missing, and 3 more"),
+    ("data verify mnist:nonsense", USE, "mnist has no split 'nonsense'"),
+    ("recipes nonsense", USE, "cannot be read"),
+]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory, write_csv, moons_model, uncalibrated_model) -> dict[str, Path]:
+    tmp = tmp_path_factory.mktemp("wrong")
+    whole = moons_model.read_bytes()
+    (tmp / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
+    (tmp / "altered.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    (tmp / "list.yaml").write_text("- 1\n- 2\n")
+    (tmp / "broken.yaml").write_text("name: [\n")
+    (tmp / "bad.npz").write_bytes(b"no archive")
+    (tmp / "empty" / "class").mkdir(parents=True)
+    (tmp / "stopped.run").mkdir()
+    (tmp / "stopped.run" / "checkpoint.safetensors").touch()
+    points = np.random.default_rng(0).normal(size=(40, 2)).round(3).tolist()
+    write_csv(tmp / "unlabelled.csv", ["a", "b"], points)
+    write_csv(tmp / "points.csv", ["x1", "x2"], points)
+    write_csv(tmp / "few.csv", ["x1", "x2"], points[:3])
+    write_csv(tmp / "one-class.csv", ["a", "label"], [[1, "only"]] * 40)
+    write_csv(tmp / "words.csv", ["a", "label"], [[1, "one"], ["much", "two"]])
+    write_csv(tmp / "other-classes.csv", ["x1", "x2", "label"], [[*point, "sideways"] for point in points])
+    return {"tmp": tmp, "out": tmp / "out.safetensors", "model": moons_model, "uncalibrated": uncalibrated_model}
+
+
+@pytest.mark.parametrize(("line", "code", "words"), CASES, ids=[case[0] for case in CASES])
+def test_wrong_use_is_one_line_and_a_code(besnn, places, line, code, words):
+    before = places["model"].read_bytes()
+    outcome = besnn(*line.format(**places).split())
+    assert words in outcome.err
+    assert outcome.code == code
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.startswith("besnn: ")
+    assert "Traceback" not in outcome.err
+    assert not places["out"].exists()
+    assert not list(places["tmp"].glob("scores*"))
+    assert places["model"].read_bytes() == before
+
+
+@pytest.mark.parametrize(("line", "code", "words"), [CASES[3], CASES[5]], ids=[CASES[3][0], CASES[5][0]])
+def test_the_same_from_a_shell(places, line, code, words):
+    command = [Path(sys.executable).parent / "besnn", *line.format(**places).split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,100 @@
+"""`besnn reproduce`: every part on a small subset, as a user calls it."""
+
+from pathlib import Path
+
+import pytest
+
+from besnn.cli.app import run as besnn
+from besnn.evaluation.records import load_records
+
+Small = dict[str, tuple[str, ...]]
+
+
+def options(settings: tuple[str, ...], results: Path, data_dir: Path | None = None) -> list[str]:
+    given = [part for setting in settings for part in ("--set", setting)]
+    where = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    return [*given, *where, "--results", str(results), "--device", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("part", "in_name", "runs"), [("table3", "fashion-mnist", 5), ("ablations", "fashion-mnist", 6), ("ablations", "cifar10", 6)]
+)
+def test_parts_about_be_snn(
+    part: str, in_name: str, runs: int, small: Small, small_generator: tuple[str, ...], made_up_data: Path, tmp_path: Path
+) -> None:
+    settings = options((*small[in_name], *small_generator), tmp_path, made_up_data)
+    assert besnn(["reproduce", part, "--in", in_name, "--seeds", "1", *settings]) == 0
+    assert len(load_records(tmp_path)) == runs
+
+
+@pytest.mark.parametrize(("part", "in_name", "outs"), [("table1", "fashion-mnist", 2), ("near-ood", "cifar10", 2)])
+def test_parts_about_all_methods(part: str, in_name: str, outs: int, small: Small, made_up_data: Path, tmp_path: Path) -> None:
+    settings = options(small[in_name], tmp_path, made_up_data)
+    every = ["--all"] if part == "table1" else []
+    assert besnn(["reproduce", part, "--in", in_name, "--seeds", "1", *every, *settings]) == 0
+    records = load_records(tmp_path)
+    assert len(records) == (6 if every else 4)
+    assert all(len(sets) == outs for record in records for sets in record.scores.values())
+
+
+def test_figure_1_table_2_and_the_tables(
+    small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "results"
+    tiny = options(("training.epochs=1", "data.limit=100"), results)
+    assert besnn(["reproduce", "figure1", "--seeds", "1", *tiny, "--output", "figure1.svg"]) == 0
+    assert besnn(["reproduce", "table2", "--rounds", "2", *options(small["fashion-mnist"], results)]) == 0
+    Path("docs").mkdir()
+    for document in ("README.md", "docs/reproduction.md"):
+        Path(document).write_text("<!-- table: all -->\n<!-- end of table -->\n")
+    assert besnn(["reproduce", "tables"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"wrote {name}" in said for name in ("figure1.svg", "README.md", "docs/reproduction.md", "results/tables.html"))
+    text = Path("README.md").read_text()
+    assert "| Softmax network | ours, cpu" in text
+    assert "| Deep ensemble, N = 4 | 1 |" in text
+    assert text == Path("docs/reproduction.md").read_text()
+
+
+def test_only_chooses_and_quiet_is_quiet(
+    small: Small, made_up_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = options(small["fashion-mnist"], tmp_path, made_up_data)
+    assert besnn(["reproduce", "table1", "--seeds", "2", "--only", "softmax-seed1", "--quiet", *settings]) == 0
+    assert [(record.setting.method, record.seed) for record in load_records(tmp_path)] == [("softmax", 1)]
+    assert besnn(["reproduce", "table1", "--only", "sofmtax", *settings]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("besnn: --only sofmtax: no run is called so")
+
+
+def test_a_failure_ends_in_exit_code_1(
+    small: Small, made_up_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = options((*small["fashion-mnist"], "method.label_smoothing=0.1"), tmp_path, made_up_data)
+    assert besnn(["reproduce", "table1", "--only", "softmax", *settings]) == 2  # a baseline has no such setting
+    assert "label_smoothing" in capsys.readouterr().err
+    settings = options((*small["fashion-mnist"], "training.augment.crop=99"), tmp_path, made_up_data)
+    assert besnn(["reproduce", "table1", "--seeds", "1", "--only", "softmax", *settings]) == 1
+    printed = capsys.readouterr()
+    assert "failed training.augment.crop=99" in printed.out
+    assert printed.err.startswith("besnn: 1 of 1 runs failed")
+
+
+def test_reproduce_alone_tells_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert besnn(["reproduce"]) == 0
+    printed = capsys.readouterr().out
+    assert all(part in printed for part in ("table1", "table2", "table3", "figure1", "ablations", "near-ood", "tables"))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("in_name", "note"), [("fashion-mnist", "not-mnist:test"), ("cifar10", "svhn:test")])
+def test_table_1_on_a_part_of_the_real_data(
+    in_name: str, note: str, small: Small, real_data_dir: Path, tmp_path: Path
+) -> None:
+    settings = options((*small[in_name], "data.limit=300"), tmp_path, real_data_dir)
+    assert besnn(["reproduce", "table1", "--in", in_name, "--seeds", "1", "--only", "softmax", *settings]) == 0
+    (record,) = load_records(tmp_path)
+    assert {figures["n_in"] for sets in record.scores.values() for figures in sets.values()} == {300}
+    assert note in next(tmp_path.glob("table1/*.json")).read_text()

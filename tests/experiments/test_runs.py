@@ -1,0 +1,121 @@
+"""Runs: their names, their recipes, and what a record says of them."""
+
+import pytest
+
+from besnn.errors import InputError
+from besnn.experiments.ablations import ablation_runs
+from besnn.experiments.near_ood import near_ood_runs
+from besnn.experiments.runs import Run, Workspace, find_twin, is_recorded, reproduction_recipe, select
+from besnn.experiments.table1 import FURTHER_METHODS, PAPER_METHODS, table1_runs
+from besnn.experiments.table3 import table3_runs
+from besnn.training.record import write_record
+
+EVERY_METHOD = (*PAPER_METHODS, *FURTHER_METHODS)
+
+
+def all_runs() -> list[Run]:
+    runs = []
+    for name in ("fashion-mnist", "cifar10"):
+        runs += table1_runs(name, range(2), methods=EVERY_METHOD) + table3_runs(name, range(2))
+        runs += ablation_runs(name, range(2)) + near_ood_runs(name, range(2))
+    return runs
+
+
+def test_no_two_runs_share_a_record(workspace: Workspace) -> None:
+    paths = [workspace.record(run) for run in all_runs()]
+    assert len(set(paths)) == len(paths)
+    assert all(path.name.isascii() and " " not in path.name for path in paths)
+
+
+def test_nothing_is_held_out_and_no_score_is_chosen() -> None:
+    for run in all_runs():
+        assert (run.recipe.data.validation, run.recipe.data.calibration, run.recipe.training.patience) == (0, 0, None)
+        assert run.recipe.score.name == ("nearest-neighbour" if run.recipe.method.name == "be-snn" else "method")
+
+
+def test_overrides_come_last_but_for_the_seed() -> None:
+    recipe = reproduction_recipe("cifar10", "duq", 3, ["training.epochs=7", "score.name=smallest-distance", "training.seed=9"])
+    assert (recipe.training.epochs, recipe.score.name, recipe.training.seed) == (7, "smallest-distance", 3)
+
+
+def test_a_table_cut_short_has_all_methods() -> None:
+    assert [run.recipe.method.name for run in table1_runs("fashion-mnist", range(3))[:4]] == list(PAPER_METHODS)
+
+
+def test_table_3_keeps_batch_times_members() -> None:
+    runs = table3_runs("fashion-mnist", [0], ["training.batch_rows=256"])
+    rows = {(run.recipe.method.members, run.variant): run.recipe.batch_size * run.recipe.method.members for run in runs}
+    assert rows == {(1, ""): 256, (2, ""): 256, (4, ""): 256, (8, ""): 256, (8, "batch of N = 4"): 512}
+
+
+def test_ablations_change_one_thing_each() -> None:
+    base = reproduction_recipe("fashion-mnist", "be-snn", 0, ["method.gradient_weight=0.5", "method.estimator=kl"])
+    base_method = base.method.model_dump()
+    changed = []
+    for run in ablation_runs("fashion-mnist", [0], ["method.gradient_weight=0.5", "method.estimator=kl"]):
+        differs = {name: value for name, value in run.recipe.method.model_dump().items() if value != base_method[name]}
+        assert run.recipe.model_copy(update={"method": base.method}) == base
+        changed.append(differs)
+    assert sorted(map(str, changed)) == sorted(
+        map(
+            str,
+            [
+                {},
+                *({"gradient_weight": weight} for weight in (0.0, 0.1, 1.0)),
+                {"entropy_weight": 0.0},
+                {"estimator": "kpn"},
+            ],
+        )
+    )
+
+
+def test_an_ablation_of_a_recipe_without_entropy_term_brings_it_back() -> None:
+    runs = {run.variant: run.recipe.method for run in ablation_runs("fashion-mnist", [0], ["method.entropy_weight=0"])}
+    assert {name: method.entropy_weight for name, method in runs.items() if "by" in name} == {
+        "entropy by kl": 1.0,
+        "entropy by kpn": 1.0,
+    }
+    assert any("no entropy term" in name and "gradient weight" in name for name in runs)
+
+
+def test_seeds_draw_other_classes_to_leave_out() -> None:
+    known = [run.recipe.data.classes for run in near_ood_runs("cifar10", range(4), methods=("softmax",))]
+    assert len(set(known)) > 1
+    assert all(len(set(classes)) == 6 for classes in known)
+
+
+def test_select_takes_runs_by_words_in_their_names() -> None:
+    runs = table1_runs("fashion-mnist", range(2))
+    assert [run.name for run in select(runs, ["duq-seed1", "softmax"])] == [
+        "fashion-mnist-softmax-seed0",
+        "fashion-mnist-duq-seed1",
+        "fashion-mnist-softmax-seed1",
+    ]
+    assert select(runs, []) == runs
+    with pytest.raises(InputError, match="fashion-mnist-duq-seed0"):
+        select(runs, ["nothing"])
+
+
+def test_a_record_of_another_recipe_is_not_taken_for_this_runs(workspace: Workspace) -> None:
+    run = table1_runs("fashion-mnist", [0])[0]
+    assert not is_recorded(run, workspace)
+    write_record(workspace.record(run), {"recipe": run.recipe.model_dump(mode="json")})
+    assert is_recorded(run, workspace)
+    other = table1_runs("fashion-mnist", [0], ["training.optimiser.learning_rate=0.5"])[0]
+    with pytest.raises(InputError, match=r"training\.optimiser\.learning_rate is .* there and 0\.5 here"):
+        is_recorded(other, workspace)
+    write_record(workspace.record(run), {"recipe": None})
+    with pytest.raises(InputError, match="holds no recipe"):
+        is_recorded(run, workspace)
+
+
+def test_tables_share_runs_of_the_same_recipe_and_sets(workspace: Workspace) -> None:
+    run = table1_runs("fashion-mnist", [0])[0]
+    fields = {"recipe": run.recipe.model_dump(mode="json"), "out": ["mnist", "not-mnist"]}
+    path = workspace.record(run)
+    write_record(path, fields)
+    write_record(path.with_name("timing.json"), {"seconds": 1})
+    same = next(other for other in table3_runs("fashion-mnist", [0]) if other.recipe.method.members == 4)
+    assert find_twin(same, workspace) == path
+    assert find_twin(table1_runs("fashion-mnist", [1])[0], workspace) is None
+    assert find_twin(Run("x", run.recipe, ("mnist",)), workspace) is None

@@ -1,0 +1,114 @@
+"""The paper's backbones have the paper's shapes and the known numbers of parameters."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from besnn.layers import batch_ensemble, fast_parameters, tile
+from besnn.model import BESNN, cifar_resnet18, convnet, fashion_convnet, mlp, two_moons_mlp
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def shapes(module, kind):
+    return [tuple(layer.weight.shape) for layer in module.modules() if isinstance(layer, kind)]
+
+
+def test_two_moons():
+    network = two_moons_mlp()
+    assert shapes(network, nn.Linear) == [(32, 2), (32, 32), (32, 32)]
+    assert [type(layer) for layer in network] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+    assert network(torch.rand(5, 2)).shape == (5, 32)
+
+
+def test_fashion():
+    network = fashion_convnet()
+    assert shapes(network, nn.Conv2d) == [(64, 1, 3, 3), (128, 64, 3, 3), (128, 128, 3, 3)]
+    assert shapes(network, nn.Linear) == [(256, 512), (256, 256)]
+    block = [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d]
+    assert [type(layer) for layer in network.trunk] == [*block, *block, *block, nn.Flatten]
+    x = torch.rand(5, 1, 28, 28)
+    assert network.trunk(x).shape == (5, 512)
+    assert network(x).shape == (5, 256)
+    convolutions = sum(9 * a * b + b + 2 * b for a, b in ((1, 64), (64, 128), (128, 128)))
+    assert count(network) == convolutions + 512 * 256 + 256 + 256 * 256 + 256
+
+
+def test_fashion_for_other_methods():
+    network = fashion_convnet(channels=3, feature_dim=10, hidden_dim=None, widths=(8, 16, 32), last_kernel=5)
+    assert shapes(network, nn.Conv2d) == [(8, 3, 3, 3), (16, 8, 3, 3), (32, 16, 5, 5)]
+    x = torch.rand(5, 3, 28, 28)
+    assert network.trunk(x).shape == (5, 4 * 32)
+    assert network(x).shape == (5, 10)
+    assert bool((network(x) >= 0).all())
+
+
+def test_cifar():
+    network = cifar_resnet18()
+    x = torch.rand(2, 3, 32, 32)
+    assert network.trunk(x).shape == (2, 512)
+    assert network(x).shape == (2, 512)
+    assert len(shapes(network.trunk, nn.Conv2d)) == 17 + 3  # 18 layers with the head, and three shortcuts
+    ten_classes = 512 * 10 + 10
+    assert count(network.trunk) + ten_classes == 11_173_962  # as published for ResNet-18 on CIFAR-10
+    assert count(network) - count(network.trunk) == 512 * 512 + 512
+    maps = {}
+    for index, block in enumerate(network.trunk):
+        block.register_forward_hook(lambda _, arguments, y, index=index: maps.update({index: tuple(y.shape[1:])}))
+    network.trunk(x)
+    assert [maps[index] for index in (2, 4, 6, 8, 10)] == [(64, 32, 32), (64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
+
+
+@pytest.mark.parametrize(("hidden", "feature_dim"), [((), 4), ((8,), 3), ((8, 16), 5)])
+def test_mlp(hidden, feature_dim):
+    network = mlp(6, hidden, feature_dim)
+    widths = [6, *hidden, feature_dim]
+    assert shapes(network, nn.Linear) == [(b, a) for a, b in itertools.pairwise(widths)]
+    assert isinstance(network[-1], nn.Linear)
+    assert network(torch.rand(2, 6)).shape == (2, feature_dim)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 9), (1, 8, 8), (3, 17, 30)])
+def test_convnet_takes_images_of_any_size(shape):
+    network = convnet(shape, (4, 8, 8), 16)
+    assert network(torch.rand(2, *shape)).shape == (2, 16)
+
+
+BACKBONES = {
+    "two-moons": (two_moons_mlp, (2,), 32, {"num_classes": 2, "noise_dim": 8, "hidden_dim": 32}, (10, 32, 32)),
+    "fashion": (fashion_convnet, (1, 28, 28), 256, {"num_classes": 10}, (522, 512, 256)),
+    "cifar": (cifar_resnet18, (3, 32, 32), 512, {"num_classes": 10}, (522, 512, 512)),
+}
+
+
+@pytest.mark.parametrize(("backbone", "shape", "dim", "arguments", "widths"), BACKBONES.values(), ids=BACKBONES.keys())
+def test_converts_with_few_more_parameters(backbone, shape, dim, arguments, widths):
+    plain = backbone()
+    model = BESNN(plain, feature_dim=dim, members=4, **arguments)
+    inputs, hidden, outputs = widths
+    assert model.generator.hidden.weight.shape == (hidden, inputs)
+    assert model.generator.output.weight.shape == (outputs, hidden)
+    assert model.features(torch.rand(2, *shape)).shape == (4, 2, dim)
+    ensemble = batch_ensemble(plain, 4)
+    biases = sum(3 * m.bias.numel() for m in plain.modules() if isinstance(m, nn.Linear | nn.Conv2d) and m.bias is not None)
+    assert count(ensemble) == count(plain) + sum(p.numel() for p in fast_parameters(ensemble)) + biases
+    if backbone is not two_moons_mlp:
+        assert count(ensemble) < 1.05 * count(plain)
+
+
+def test_residual_block_adds_its_input():
+    block = cifar_resnet18().trunk[3].eval()
+    nn.init.zeros_(block.norm2.weight)
+    x = torch.rand(2, 64, 4, 4)
+    assert torch.equal(block(x), x)
+
+
+def test_members_of_a_converted_backbone_differ():
+    ensemble = batch_ensemble(two_moons_mlp(), 3)
+    a, b, c = ensemble(tile(torch.rand(4, 2), 3)).chunk(3)
+    assert not torch.allclose(a, b)
+    assert not torch.allclose(b, c)

@@ -1,0 +1,298 @@
+"""The BE-SNN as a whole."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from besnn.errors import InputError
+from besnn.layers import BatchEnsembleLinear, MemberBatchNorm1d, batch_ensemble, members_of, tile
+from besnn.model import BESNN, OODClassifier, fashion_convnet, mlp
+
+
+def inputs(batch=5):
+    return torch.randn(batch, 3, dtype=torch.float64)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    members=st.integers(1, 4),
+    batch=st.integers(0, 4),
+    classes=st.integers(2, 4),
+    samples=st.integers(1, 4),
+    dim=st.integers(1, 4),
+)
+def test_shapes_and_brute_force(members, batch, classes, samples, dim):
+    model = BESNN(mlp(3, (4,), dim), classes, dim, members, noise_dim=2, hidden_dim=3, samples=samples).double()
+    x = inputs(batch)
+    features = model.features(x)
+    assert features.shape == (members, batch, dim)
+    torch.manual_seed(1)
+    distances = model.distances(x)
+    torch.manual_seed(1)
+    class_features = model.class_features()
+    assert class_features.shape == (members, classes, samples, dim)
+    expected = (features[:, :, None, None, :] - class_features[:, None]).square().sum(-1).mean(-1)
+    torch.testing.assert_close(distances, expected, rtol=1e-10, atol=1e-12)
+    log_probabilities = model.log_probabilities(distances)
+    assert log_probabilities.shape == (batch, classes)
+    torch.testing.assert_close(log_probabilities.exp().sum(-1), torch.ones(batch, dtype=torch.float64))
+
+
+def test_features_are_the_members_own(build):
+    model, x = build(), inputs()
+    rows = model.feature_extractor(tile(x, 3))
+    assert torch.equal(model.features(x).flatten(0, 1), rows)
+    assert torch.equal(model.feature_rows(tile(x, 3)), model.features(x))
+    assert not torch.allclose(model.features(x)[0], model.features(x)[1])
+
+
+def test_forward_is_distances_and_predicts_like_the_plain_formula(build):
+    model, x = build(), inputs()
+    model.freeze_classes(64)
+    distances = model(x)
+    assert torch.equal(distances, model.distances(x))
+    kernel = torch.exp(-distances).mean(0)
+    torch.testing.assert_close(model.log_probabilities(distances).exp(), kernel / kernel.sum(-1, keepdim=True))
+
+
+def test_class_features_follow_the_generator_of_random_numbers(build):
+    model = build()
+    draw = lambda seed: model.class_features(6, torch.Generator().manual_seed(seed))  # noqa: E731
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+    assert draw(1).shape == (3, 4, 6, 6)
+    noise = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert torch.equal(draw(1), model.generator(noise))
+
+
+@pytest.mark.parametrize("samples", [0, -1])
+def test_class_features_without_samples(build, samples):
+    with pytest.raises(InputError, match=f"samples={samples}: draw at least one feature for each class"):
+        build().class_features(samples)
+
+
+# --- frozen and fresh class features ---
+
+
+def test_fresh_class_features_vary_and_frozen_ones_do_not(build):
+    model, x = build(), inputs()
+    assert not model.frozen
+    assert not torch.equal(model.distances(x), model.distances(x))
+    model.freeze_classes()
+    assert model.frozen
+    assert torch.equal(model.distances(x), model.distances(x))
+    assert model.distances(x).requires_grad  # through the features
+
+
+def test_freezing_depends_on_its_seed_alone(build):
+    model, x = build(), inputs()
+    twin = copy.deepcopy(model)
+    model.freeze_classes(32, seed=1)
+    torch.randn(7)
+    twin.freeze_classes(32, seed=1)
+    assert torch.equal(model.distances(x), twin.distances(x))
+    twin.freeze_classes(32, seed=2)
+    assert not torch.equal(model.distances(x), twin.distances(x))
+
+
+def test_freezing_leaves_the_global_random_numbers_alone(build):
+    model = build()
+    state = torch.get_rng_state()
+    model.freeze_classes()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_frozen_moments_converge_to_the_mean_of_fresh_distances(build):
+    model, x = build(samples=64), inputs()
+    model.freeze_classes(200_000)
+    frozen = model.distances(x).detach()
+    model.train()
+    with torch.no_grad():
+        fresh = torch.stack([model.distances(x) for _ in range(400)])
+    error = fresh.std(0) / math.sqrt(len(fresh))
+    assert float(((fresh.mean(0) - frozen) / error).abs().max()) < 5
+
+
+def test_frozen_equals_the_same_draw(build):
+    model, x = build(), inputs()
+    class_features = model.class_features(16, torch.Generator().manual_seed(3))
+    model.freeze_classes(16, seed=3)
+    expected = (model.features(x)[:, :, None, None, :] - class_features[:, None]).square().sum(-1).mean(-1)
+    torch.testing.assert_close(model.distances(x), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_training_thaws_and_evaluation_does_not(build):
+    model = build()
+    model.freeze_classes()
+    assert model.eval().frozen
+    assert not model.train().frozen
+    model.freeze_classes()
+    assert not nn.Sequential(model).train()[0].frozen
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_frozen_state_survives_saving_and_loading(build, nested):
+    source, target, x = build(), build(), inputs()
+    source.freeze_classes(16)
+    if nested:
+        nn.Sequential(target).load_state_dict(nn.Sequential(source).state_dict())
+    else:
+        target.load_state_dict(source.state_dict())
+    assert target.frozen
+    assert torch.equal(target.distances(x), source.distances(x))
+
+
+def test_unfrozen_state_thaws_what_it_is_loaded_into(build):
+    """Frozen moments of other weights would be silently wrong."""
+    source, target = build(), build()
+    target.freeze_classes()
+    target.load_state_dict(source.state_dict())
+    assert not target.frozen
+    assert "class_mean" not in target.state_dict()
+
+
+def test_half_a_frozen_state_is_refused(build):
+    source, target = build(), build()
+    source.freeze_classes()
+    state = source.state_dict()
+    del state["class_spread"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*class_spread"):
+        target.load_state_dict(state)
+
+
+def test_frozen_state_takes_the_models_dtype(build):
+    source, target = build(), build().float()
+    source.freeze_classes()
+    target.load_state_dict(source.state_dict())
+    assert target.class_mean.dtype == torch.float32
+    assert target.distances(inputs().float()).dtype == torch.float32
+
+
+def test_frozen_moments_move_with_the_model(build):
+    model = build()
+    model.freeze_classes()
+    model.to("meta")
+    assert model.class_mean.device.type == model.class_spread.device.type == "meta"
+
+
+# --- the feature extractor ---
+
+
+def test_plain_extractor_is_converted_and_left_alone():
+    plain = fashion_convnet()
+    model = BESNN(plain, 10, 256, members=2, norm="member", noise_dim=4, hidden_dim=4)
+    assert members_of(plain) is None
+    assert members_of(model.feature_extractor) == 2
+    assert any(type(module).__name__ == "MemberBatchNorm2d" for module in model.modules())
+
+
+def test_converted_extractor_is_taken_as_it_is():
+    extractor = batch_ensemble(nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6)), 2, norm="member")
+    model = BESNN(extractor, 4, 6, members=2, noise_dim=4, hidden_dim=4)
+    assert model.feature_extractor is extractor
+    assert isinstance(model.feature_extractor[1], MemberBatchNorm1d)
+    assert model.distances(torch.rand(5, 3)).shape == (2, 5, 4)
+
+
+def test_members_mismatch():
+    with pytest.raises(InputError, match="the feature extractor has 2 members but members=4: make them equal"):
+        BESNN(BatchEnsembleLinear(3, 6, members=2), 4, 6, members=4)
+
+
+@pytest.mark.parametrize(
+    "extractor", [mlp(3, (5,), 7), nn.Conv1d(3, 6, 1), nn.Sequential(nn.Linear(3, 6), nn.Unflatten(1, (2, 3)))]
+)
+def test_extractor_with_the_wrong_output(extractor):
+    model = BESNN(extractor, 4, 6, members=2, noise_dim=4, hidden_dim=4)
+    x = torch.rand(5, 3, 4) if isinstance(extractor, nn.Conv1d) else torch.rand(5, 3)
+    with pytest.raises(InputError, match=r"feature extractor returned shape \[10, .*expected \[rows, feature_dim=6\]"):
+        model.features(x)
+
+
+def test_extractor_that_loses_rows():
+    class Halved(nn.Module):
+        def forward(self, x):
+            return x[:5]
+
+    model = BESNN(Halved(), 4, 3, members=2, noise_dim=4, hidden_dim=4)
+    with pytest.raises(InputError, match="members=2 does not divide a batch of 5 rows"):
+        model.features(torch.rand(5, 3))
+
+
+# --- bad input ---
+
+NUMBERS = torch.rand(5, 3, dtype=torch.float64)
+BAD_INPUTS = {
+    "nan": (NUMBERS.clone().fill_(math.nan), "15 values that are NaN or infinite"),
+    "inf": (torch.tensor([[1.0, math.inf, 0.0]]), "1 values that are NaN or infinite"),
+    "integers": (torch.ones(5, 3, dtype=torch.int64), r"dtype torch.int64: convert them with inputs.float\(\)"),
+    "bytes": (torch.ones(5, 3, dtype=torch.uint8), "dtype torch.uint8"),
+    "vector": (torch.ones(3), r"shape \[3\]: the first axis is the batch"),
+    "scalar": (torch.tensor(1.0), r"shape \[\]"),
+    "array": (np.ones((5, 3)), "inputs are a ndarray: convert them with torch.as_tensor"),
+    "width": (NUMBERS[:, :1], r"input has shape \[15, 1\] but the layer takes a batch with 3 channels"),
+    "dtype": (NUMBERS.float(), "input has dtype torch.float32 but the layer torch.float64"),
+}
+
+
+@pytest.mark.parametrize(("x", "message"), BAD_INPUTS.values(), ids=BAD_INPUTS.keys())
+def test_bad_inputs(build, x, message):
+    model = build()
+    for use in (model.features, model.distances, model):
+        with pytest.raises(InputError, match=message) as raised:
+            use(x)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["num_classes", "feature_dim", "noise_dim", "hidden_dim", "samples"])
+@pytest.mark.parametrize("size", [0, -1, 2.5, "3", None])
+def test_bad_sizes(name, size):
+    arguments = {"num_classes": 4, "feature_dim": 6, "noise_dim": 5, "hidden_dim": 7, "samples": 8, name: size}
+    with pytest.raises(InputError, match=f"{name}={size!r}: give a whole number, {2 if name == 'num_classes' else 1} or more"):
+        BESNN(mlp(3, (5,), 6), members=2, **arguments)
+
+
+def test_one_class_is_no_classifier(build):
+    with pytest.raises(InputError, match="num_classes=1: give a whole number, 2 or more"):
+        build(num_classes=1)
+
+
+def test_bad_members():
+    with pytest.raises(InputError, match="members=0"):
+        BESNN(mlp(3, (5,), 6), 4, 6, members=0)
+
+
+def test_numpy_sizes(build):
+    model = build(num_classes=np.int64(4), members=np.int32(3))
+    assert model.distances(inputs()).shape == (3, 5, 4)
+
+
+# --- the protocol ---
+
+
+def test_is_an_ood_classifier(build):
+    model = build()
+    assert isinstance(model, OODClassifier)
+    assert (model.method, model.default_score, model.evidence_kind) == ("be-snn", "tempered-entropy", "distances")
+    assert (model.members, model.num_classes) == (3, 4)
+    assert model.extractors() == [model.feature_extractor]
+
+
+def test_learns_two_separated_classes(build):
+    model = build(num_classes=2, samples=16).train()
+    labels = torch.arange(32) % 2
+    x = inputs(32) + 3 * labels[:, None].double()
+    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(100):
+        loss = nn.functional.nll_loss(model.log_probabilities(model.distances(x)), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    model.eval().freeze_classes()
+    assert float((model.log_probabilities(model(x)).argmax(-1) == labels).double().mean()) > 0.9

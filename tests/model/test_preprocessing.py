@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.preprocessing import StandardScaler
+
+from besnn.errors import InputError
+from besnn.model.preprocessing import FARTHEST, Preprocessing
+
+tables = hnp.arrays(np.float32, (7, 3), elements=st.floats(-1000, 1000, width=32))
+
+
+@given(tables)
+def test_tables_against_scikit_learn(rows):
+    scaler = StandardScaler().fit(rows.astype(np.float64))
+    preprocessing = Preprocessing.fit(torch.from_numpy(rows))
+    np.testing.assert_allclose(preprocessing.mean.numpy(), scaler.mean_, rtol=1e-5, atol=1e-5)
+    varying = rows.max(axis=0) > rows.min(axis=0)
+    np.testing.assert_allclose(preprocessing.std.numpy()[varying], rows.astype(np.float64).std(axis=0)[varying], rtol=1e-5)
+    assert (preprocessing.std.numpy()[~varying] == 1).all()
+
+
+def test_images_by_channel_in_many_chunks():
+    images = torch.randint(0, 256, (9000, 3, 2, 2), dtype=torch.uint8)
+    preprocessing = Preprocessing.fit(images)
+    by_channel = images.double().movedim(1, 0).flatten(1)
+    torch.testing.assert_close(preprocessing.mean, by_channel.mean(1).float())
+    torch.testing.assert_close(preprocessing.std, by_channel.std(1, correction=0).float())
+    scaled = preprocessing(images)
+    assert scaled.dtype == torch.float32
+    torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
+    torch.testing.assert_close(scaled.std((0, 2, 3), correction=0), torch.ones(3), atol=1e-4, rtol=0)
+
+
+def test_a_constant_column_keeps_its_unit():
+    rows = torch.full((1000, 1), 0.1)  # the mean of so many is not exactly 0.1
+    preprocessing = Preprocessing.fit(rows)
+    assert preprocessing.std.item() == 1
+    assert preprocessing(torch.tensor([[2.1]])).item() == pytest.approx(2.0)
+
+
+def test_a_column_far_from_zero_keeps_its_spread():
+    rows = torch.tensor([[1.0e6], [1.0e6 + 1], [1.0e6 + 2]])
+    assert Preprocessing.fit(rows).std.item() == pytest.approx((2 / 3) ** 0.5)
+
+
+def test_what_is_far_stays_finite_and_in_order():
+    preprocessing = Preprocessing.fit(torch.tensor([[0.0], [2.0]]))
+    far = preprocessing(torch.tensor([[-torch.inf], [-3e38], [-100.0], [100.0], [3e38], [torch.inf]]))
+    assert far.flatten().tolist() == [-FARTHEST, -FARTHEST, -101, 99, FARTHEST, FARTHEST]
+
+
+def test_another_shape_is_refused():
+    preprocessing = Preprocessing.fit(torch.rand(5, 3))
+    with pytest.raises(InputError, match=r"shape \[4\], but the model was trained on \[3\]"):
+        preprocessing(torch.rand(5, 4))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"), [(torch.zeros(2), torch.ones(3)), (torch.zeros(1), torch.ones(1)), (torch.zeros(3), torch.zeros(3))]
+)
+def test_numbers_that_do_not_fit_the_input_are_refused(mean, std):
+    with pytest.raises(InputError, match="one of each for every channel"):
+        Preprocessing((3, 8, 8), mean, std)
+
+
+def test_mean_and_std_move_with_the_module_and_are_saved():
+    preprocessing = Preprocessing.fit(torch.rand(5, 3))
+    assert set(preprocessing.state_dict()) == {"mean", "std"}
+    assert preprocessing.double()(torch.rand(2, 3)).dtype == torch.float64

@@ -1,0 +1,97 @@
+"""Checks at the public boundary: each refusal names the value and the remedy, in one line."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+from besnn.checks import check_distances, check_inputs, check_labels
+from besnn.errors import BesnnError, InputError
+
+nan, inf = math.nan, math.inf
+
+GOOD = {
+    "inputs": (check_inputs, (torch.rand(2, 3),)),
+    "inputs-images": (check_inputs, (torch.rand(2, 3, 4, 4),)),
+    "inputs-half": (check_inputs, (torch.rand(2, 3).half(),)),
+    "inputs-empty": (check_inputs, (torch.rand(0, 3),)),
+    "inputs-meta": (check_inputs, (torch.empty(2, 3, device="meta"),)),
+    "labels": (check_labels, (torch.tensor([0, 2, 1]), 3, 3)),
+    "labels-bytes": (check_labels, (torch.tensor([0, 2], dtype=torch.uint8), 3, 2)),
+    "labels-empty": (check_labels, (torch.tensor([], dtype=torch.int64), 3, 0)),
+    "labels-meta": (check_labels, (torch.empty(2, dtype=torch.int64, device="meta"), 3, 2)),
+    "distances": (check_distances, (torch.rand(2, 3, 4),)),
+    "distances-infinite": (check_distances, (torch.full((1, 1, 2), inf),)),
+    "distances-meta": (check_distances, (torch.empty(1, 1, 2, device="meta"),)),
+}
+
+BAD = {
+    "inputs-list": (check_inputs, ([[1.0]],), "inputs are a list: convert them with torch.as_tensor"),
+    "inputs-array": (check_inputs, (np.ones((2, 2)),), "inputs are a ndarray"),
+    "inputs-integer": (check_inputs, (torch.ones(2, 2, dtype=torch.int32),), r"dtype torch.int32: .*inputs.float\(\)"),
+    "inputs-bool": (check_inputs, (torch.ones(2, 2, dtype=torch.bool),), "dtype torch.bool"),
+    "inputs-complex": (check_inputs, (torch.ones(2, 2, dtype=torch.complex64),), "dtype torch.complex64"),
+    "inputs-vector": (
+        check_inputs,
+        (torch.ones(4),),
+        r"shape \[4\]: the first axis is the batch, so add one with inputs\[None\]",
+    ),
+    "inputs-nan": (check_inputs, (torch.tensor([[1.0, nan], [nan, 0.0]]),), "hold 2 values that are NaN or infinite: remove"),
+    "inputs-infinite": (check_inputs, (torch.tensor([[-inf]]),), "hold 1 values"),
+    "labels-list": (check_labels, ([0, 1], 2, 2), "labels are list: pass class indices as an integer tensor"),
+    "labels-float": (check_labels, (torch.tensor([0.0]), 2, 1), "labels are torch.float32"),
+    "labels-bool": (check_labels, (torch.tensor([True]), 2, 1), "labels are torch.bool"),
+    "labels-complex": (check_labels, (torch.ones(1, dtype=torch.complex64), 2, 1), "labels are torch.complex64"),
+    "labels-column": (
+        check_labels,
+        (torch.zeros(3, 1, dtype=torch.int64), 2, 3),
+        r"shape \[3, 1\]: expected one .* the 3 inputs",
+    ),
+    "labels-count": (check_labels, (torch.zeros(2, dtype=torch.int64), 2, 3), r"shape \[2\]"),
+    "labels-low": (
+        check_labels,
+        (torch.tensor([0, -1, 5]), 3, 3),
+        "label -1 is out of range: with 3 classes labels are 0 to 2",
+    ),
+    "labels-high": (check_labels, (torch.tensor([0, 3]), 3, 2), "label 3 is out of range: with 3 classes labels are 0 to 2"),
+    "distances-list": (check_distances, ([[[1.0]]],), "distances are list: pass a floating-point tensor"),
+    "distances-integer": (check_distances, (torch.ones(1, 1, 1, dtype=torch.int64),), "distances are torch.int64"),
+    "distances-matrix": (
+        check_distances,
+        (torch.ones(5, 2),),
+        r"shape \[5, 2\]: expected .*for one member use distances\[None\]",
+    ),
+    "distances-nan": (check_distances, (torch.tensor([[[nan]]]),), "distances hold NaN: check"),
+}
+
+
+@pytest.mark.parametrize(("check", "arguments"), GOOD.values(), ids=GOOD.keys())
+def test_good(check, arguments):
+    check(*arguments)
+
+
+@pytest.mark.parametrize(("check", "arguments", "message"), BAD.values(), ids=BAD.keys())
+def test_bad(check, arguments, message):
+    with pytest.raises(InputError, match=message) as raised:
+        check(*arguments)
+    assert isinstance(raised.value, BesnnError)
+    assert isinstance(raised.value, ValueError)
+    assert "\n" not in str(raised.value)
+
+
+def test_values_are_not_read_where_there_are_none():
+    with FakeTensorMode():
+        check_inputs(torch.rand(2, 3))
+        check_distances(torch.rand(1, 2, 3))
+
+
+def test_values_are_not_read_while_a_graph_is_exported():
+    class Checked(torch.nn.Module):
+        def forward(self, x):
+            check_inputs(x)
+            return x + 1
+
+    program = torch.export.export(Checked(), (torch.rand(2, 3),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    assert torch.equal(program.module()(torch.zeros(5, 3)), torch.ones(5, 3))

@@ -1,0 +1,413 @@
+import dataclasses
+import json
+import math
+import resource
+import struct
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from besnn import BESNN, Detector
+from besnn.data import two_moons
+from besnn.deployment.model_file import read_model_file, write_model_file
+from besnn.detection import scores_for
+from besnn.errors import DataError, InputError, NotReadyError
+from besnn.fitting import fit_detector
+from besnn.model import Preprocessing
+
+METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
+NEW = two_moons(50, seed=3).inputs
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny_recipe, moons, stripes):
+    """Trained and calibrated detectors, each made once."""
+    made = {}
+
+    def make(method="be-snn", score="method", images=False):
+        key = method, score, images
+        if key not in made:
+            settings = [] if method == "be-snn" else [f"method={method}"]
+            settings += ["backbone.hidden=[4, 4]", "data.calibration=0.4"] if images else []
+            recipe = tiny_recipe(*settings, f"score.name={score}", "training.epochs=2", "score.neighbour=3")
+            made[key] = fit_detector(recipe, stripes if images else moons).detector
+        return made[key]
+
+    return make
+
+
+def probabilities_by_hand(kind, evidence):
+    """Mean over members in float64, the plain way."""
+    evidence = evidence.double().numpy()
+    kernels = np.exp(-evidence) if kind == "distances" else np.exp(evidence - evidence.max(axis=2, keepdims=True))
+    if kind != "distances":
+        kernels /= kernels.sum(axis=2, keepdims=True)
+    mean = kernels.mean(axis=0)
+    return mean / mean.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("images", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_predictions_are_those_of_the_plain_model(method, images, fitted, stripes):
+    detector = fitted(method, images=images)
+    new = stripes.inputs[::3] if images else NEW
+    found = detector.predict(new)
+    model = detector.model
+    with torch.no_grad():
+        evidence = model(detector.preprocessing(torch.from_numpy(new)))
+    expected = probabilities_by_hand(model.evidence_kind, evidence)
+    np.testing.assert_allclose(found.probabilities, expected, rtol=1e-3, atol=1e-5)
+    assert np.array_equal(found.indices, expected.argmax(axis=1))
+    assert found.labels.tolist() == [detector.class_names[index] for index in found.indices]
+    score = scores_for(model.evidence_kind)[model.default_score](evidence)
+    np.testing.assert_allclose(found.score, score, rtol=1e-3, atol=1e-4)
+    calibration = detector.threshold.scores.numpy()
+    at_least = (calibration[None] >= found.score[:, None]).sum(axis=1)
+    np.testing.assert_allclose(found.p_value, (1 + at_least) / (1 + len(calibration)))
+    assert np.array_equal(found.is_ood, found.p_value <= detector.threshold.alpha)
+    alone = np.stack([probabilities_by_hand(model.evidence_kind, member[None]) for member in evidence])
+    assert np.array_equal(found.member_labels, alone.argmax(axis=2))
+    np.testing.assert_allclose(found.member_probabilities, alone.max(axis=2), rtol=1e-3)
+    assert np.array_equal(detector.score(new), found.score)
+
+
+SCORES = ["nearest-neighbour", "class-gaussian", "combined"]
+
+
+@pytest.mark.parametrize(
+    ("method", "score", "images"),
+    [(method, "method", False) for method in METHODS]
+    + [(method, "nearest-neighbour", True) for method in METHODS]
+    + [("be-snn", score, images) for score in SCORES for images in (False, True)],
+)
+def test_a_saved_detector_predicts_the_same_to_the_last_bit(method, score, images, fitted, stripes, tmp_path):
+    detector = fitted(method, score, images)
+    path = tmp_path / "model.safetensors"
+    detector.save(path)
+    loaded = Detector.load(path)
+    new = stripes.inputs[:20] if images else NEW
+    one, other = detector.predict(new), loaded.predict(new)
+    for field in dataclasses.fields(one):
+        assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
+    for name in ("class_names", "feature_names", "recipe", "layer", "provenance", "input_shape"):
+        assert getattr(detector, name) == getattr(loaded, name), name
+    assert (loaded.threshold.alpha, loaded.threshold.delta) == (detector.threshold.alpha, detector.threshold.delta)
+    assert loaded.scoring.names == detector.scoring.names
+    again = tmp_path / "again.safetensors"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_the_file_tells_where_it_comes_from(fitted, tmp_path, moons):
+    fitted().save(tmp_path / "model.safetensors")
+    _, header = read_model_file(tmp_path / "model.safetensors")
+    assert header["recipe"]["training"]["epochs"] == 2
+    assert header["recipe"]["backbone"]["name"] == "mlp"  # what `auto` came to
+    assert header["provenance"]["data"] == moons.hashes
+    assert header["provenance"]["versions"]["torch"] == torch.__version__
+    assert {"commit", "date", "hardware", "seconds"} <= header["provenance"].keys()
+    assert header["class_names"] == ["upper", "lower"]
+    assert header["feature_names"] == ["x1", "x2"]
+    assert header["calibration"] == {"alpha": 0.05, "delta": None}
+
+
+def test_a_detector_that_is_not_calibrated_says_so(fitted, moons, tmp_path):
+    detector = fitted()
+    plain = Detector(detector.model, detector.preprocessing, detector.class_names, detector.recipe)
+    plain.save(tmp_path / "model.safetensors")
+    loaded = Detector.load(tmp_path / "model.safetensors")
+    with pytest.raises(NotReadyError, match=r"not calibrated: call calibrate"):
+        loaded.predict(NEW)
+    assert np.array_equal(loaded.score(NEW), detector.score(NEW))
+    assert len(loaded.calibrate(moons.inputs, alpha=0.2).predict(NEW)) == len(NEW)
+    assert loaded.threshold.alpha == 0.2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_empty_input(method, fitted):
+    found = fitted(method).predict(np.empty((0, 2), np.float32))
+    assert len(found) == 0
+    assert found.probabilities.shape == (0, 2)
+    assert found.member_labels.shape == (fitted(method).model.members, 0)
+    assert fitted(method).score(np.empty((0, 2))).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (np.zeros((3, 5)), r"shape \[3, 5\]: this model takes \[n, 2\]"),
+        (np.zeros(2), r"shape \[2\]"),
+        (np.float64(3), r"shape \[\]"),
+        ([], r"shape \[0\]"),
+        (np.zeros((3, 2), complex), "complex"),
+        (np.zeros((3, 2), bool), "bool"),
+        ([["a", "b"]], "no array of numbers"),
+        ([[1.0], [1.0, 2.0]], "no array of numbers"),
+        ([[1.0, None]], "no array of numbers"),
+        ([[1.0, 2.0], [1.0, float("nan")]], "input 1 holds NaN"),
+        ([[1.0, 2.0], [1.0, 2.0], [-float("inf"), 0.0]], "input 2 holds NaN"),
+    ],
+)
+def test_wrong_table_inputs_get_one_line(inputs, words, fitted):
+    for use in (fitted().predict, fitted().score, fitted().outputs):  # outputs: at the call, not at the first batch
+        with pytest.raises(InputError, match=words) as caught:
+            use(inputs)
+        assert "\n" not in str(caught.value)
+
+
+def test_wrong_images_get_one_line(fitted, stripes):
+    detector = fitted(images=True)
+    with pytest.raises(InputError, match=r"shape \[64, 1, 4, 8\]: this model takes \[n, 1, 8, 8\]"):
+        detector.predict(stripes.inputs[:, :, ::2])
+    with pytest.raises(InputError, match=r"dtype torch.float32: pass pixels from 0 to 255 as uint8"):
+        detector.predict(stripes.inputs.astype(np.float32))
+
+
+def test_numbers_may_come_in_any_form(fitted):
+    detector = fitted()
+    expected = detector.score(NEW)
+    read_only = NEW.copy()
+    read_only.setflags(write=False)
+    forms = [NEW.tolist(), torch.from_numpy(NEW), NEW.astype(np.float64), read_only, np.asfortranarray(NEW), NEW[::-1][::-1]]
+    for form in forms:
+        np.testing.assert_allclose(detector.score(form), expected, rtol=1e-6)
+    whole = np.array([[1, 2], [3, 4]])
+    assert np.array_equal(detector.score(whole), detector.score(whole.astype(np.float32)))
+
+
+@pytest.mark.parametrize("score", ["method", "nearest-neighbour", "class-gaussian", "combined"])
+@pytest.mark.parametrize("method", METHODS)
+def test_no_finite_input_is_too_far(method, score, fitted):
+    far = np.array([[1e300, -1e300], [3e38, 3e38], [-1e30, 1e-30], [1e10, 0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = fitted(method, score).predict(far)
+    assert np.isfinite(found.score).all()
+    assert np.isfinite(found.probabilities).all()
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, rtol=1e-4)
+
+
+def test_batches_of_any_size_say_the_same(fitted):
+    whole = fitted().predict(NEW)
+    for size in (1, 7, 50):
+        parts = fitted().predict(NEW, batch_size=size)
+        np.testing.assert_allclose(parts.score, whole.score, rtol=1e-4, atol=1e-5)
+        assert np.array_equal(parts.labels, whole.labels)
+
+
+def test_other_scores_by_name(fitted):
+    detector = fitted("be-snn", "combined")
+    with torch.no_grad():
+        distances = detector.model(detector.preprocessing(torch.from_numpy(NEW)))
+    for name in scores_for("distances"):
+        np.testing.assert_allclose(detector.score(NEW, name), scores_for("distances")[name](distances), rtol=1e-3, atol=1e-4)
+    assert not np.allclose(detector.score(NEW, "nearest-neighbour"), detector.score(NEW))
+    with pytest.raises(InputError, match="'bogus' is not one of this detector's: use one of tempered-entropy"):
+        detector.score(NEW, "bogus")
+
+
+def test_gradients_of_a_score_reach_the_input_also_after_predicting(fitted):
+    detector = fitted()
+    detector.predict(NEW)
+    raw = torch.from_numpy(NEW.copy()).requires_grad_()
+    evidence, features = detector.network(None)(raw)
+    detector.scoring.score(evidence, features).sum().backward()
+    assert raw.grad.abs().sum() > 0
+
+
+def test_moving_keeps_the_predictions(fitted, tmp_path):
+    fitted().save(tmp_path / "model.safetensors")
+    detector = Detector.load(tmp_path / "model.safetensors")
+    before = detector.score(NEW)
+    assert detector.to("cpu") is detector
+    assert detector.device == torch.device("cpu")
+    assert np.array_equal(detector.score(NEW), before)
+
+
+def test_one_name_for_each_class(fitted):
+    detector = fitted()
+    with pytest.raises(InputError, match="3 class names for a model of 2 classes"):
+        Detector(detector.model, detector.preprocessing, ("a", "b", "c"))
+
+
+# --- a network of one's own ---
+
+
+class Own(nn.Module):
+    def __init__(self, width=6):
+        super().__init__()
+        self.first, self.last = nn.Linear(2, width), nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x)))
+
+
+def own_model(width=6):
+    return BESNN(Own(width), num_classes=2, feature_dim=3, members=2, noise_dim=4, hidden_dim=5)
+
+
+def test_a_network_of_ones_own_is_loaded_with_a_model_like_it(moons, tmp_path):
+    preprocessing = Preprocessing.fit(torch.from_numpy(moons.inputs))
+    detector = Detector(own_model(), preprocessing, moons.class_names).calibrate(moons.inputs)
+    path = tmp_path / "own.safetensors"
+    detector.save(path)
+    with pytest.raises(InputError, match=r"network of your own: pass an untrained model like it") as caught:
+        Detector.load(path)
+    assert str(path) in str(caught.value)
+    loaded = Detector.load(path, model=own_model())
+    assert np.array_equal(loaded.predict(NEW).score, detector.predict(NEW).score)
+    with pytest.raises(DataError, match="does not fit"):
+        Detector.load(path, model=own_model(width=7))
+    with pytest.raises(DataError, match=r"float64"):
+        Detector.load(path, model=own_model().double())
+
+
+# --- files that are not what they should be ---
+
+
+@pytest.fixture
+def path(fitted, tmp_path):
+    target = tmp_path / "model.safetensors"
+    fitted("be-snn", "combined").save(target)
+    return target
+
+
+def refused(path, *words):
+    with pytest.raises(DataError) as caught:
+        Detector.load(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path) in message
+    for word in words:
+        assert word in message
+
+
+def test_a_flipped_byte_anywhere_is_noticed(path):
+    whole = path.read_bytes()
+    (length,) = struct.unpack("<Q", whole[:8])
+    header_end = 8 + len(whole[8 : 8 + length].rstrip(b" "))
+    rng = np.random.default_rng(0)
+    places = [*range(8), *rng.integers(8, header_end, 100), *rng.integers(8 + length, len(whole), 100), len(whole) - 1]
+    for place in places:
+        flipped = bytearray(whole)
+        flipped[place] ^= 0xFF
+        path.write_bytes(flipped)
+        refused(path)
+
+
+def test_truncated_foreign_and_absent_files(path, tmp_path, fitted):
+    whole = path.read_bytes()
+    for size in (0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        refused(path, "truncated", "get a fresh copy")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(500))
+    refused(path, "no safetensors file")
+    save_file({"weight": torch.ones(3)}, path)
+    refused(path, "safetensors file but no besnn model file")
+    refused(tmp_path, "is a folder")
+    refused(tmp_path / "absent.safetensors", "does not exist")
+
+
+def altered(path, change):
+    """Writes the file again as somebody would who also fixes its digest."""
+    tensors, header = read_model_file(path)
+    change(tensors, header)
+    write_model_file(path, tensors, header)
+
+
+WEIGHT = "model/feature_extractor.0.weight"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, header: tensors.pop(WEIGHT),
+        lambda tensors, header: tensors.update({"model/extra": torch.ones(1)}),
+        lambda tensors, header: tensors.update({WEIGHT: torch.ones(2, 2)}),
+        lambda tensors, header: tensors.update({WEIGHT: tensors[WEIGHT].half()}),
+        lambda tensors, header: tensors.update({WEIGHT: tensors[WEIGHT].long()}),
+        lambda tensors, header: tensors.update({"model/class_mean": torch.ones(1, 1, 1)}),
+        lambda tensors, header: tensors.pop("model/class_spread"),
+        lambda tensors, header: tensors.pop("preprocessing/mean"),
+        lambda tensors, header: tensors.update({"preprocessing/std": torch.zeros(2)}),
+        lambda tensors, header: tensors.update({"preprocessing/std": torch.ones(3)}),
+        lambda tensors, header: tensors.pop("calibration/scores"),
+        lambda tensors, header: tensors.update({"calibration/scores": torch.ones(3)}),
+        lambda tensors, header: tensors.pop("density/nearest-neighbour/codes"),
+        lambda tensors, header: tensors.update({"density/nearest-neighbour/metric": torch.tensor(99)}),
+        lambda tensors, header: [tensors.pop(name) for name in list(tensors) if name.startswith("combined/")],
+        lambda tensors, header: header.pop("class_names"),
+        lambda tensors, header: header.update(class_names=["a", "b", "c"]),
+        lambda tensors, header: header.update(class_names=5),
+        lambda tensors, header: header.update(input_shape=[3]),
+        lambda tensors, header: header.update(input_shape=["2"]),
+        lambda tensors, header: header.update(input_shape=[]),
+        lambda tensors, header: header.update(input_shape=[1, 8, 8]),
+        lambda tensors, header: header.update(scoring={"name": "bogus", "densities": []}),
+        lambda tensors, header: header.update(scoring={"name": "combined", "densities": ["os.system"]}),
+        lambda tensors, header: header.update(calibration={"alpha": 2, "delta": None}),
+        lambda tensors, header: header.update(recipe={"name": "x"}),
+        lambda tensors, header: header.update(recipe="two-moons"),
+        lambda tensors, header: header["recipe"]["backbone"].update(hidden=[9]),
+        lambda tensors, header: header["recipe"]["backbone"].update(name="convnet"),
+        lambda tensors, header: header["recipe"]["method"].update(name="softmax"),
+        lambda tensors, header: header["recipe"]["method"].update(members=3),
+        lambda tensors, header: header["recipe"]["data"].update(danger="rm -rf"),
+    ],
+)
+def test_a_file_that_contradicts_itself_gets_one_line(change, path):
+    altered(path, change)
+    refused(path, "does not fit its own description")
+
+
+def test_numbers_that_are_not_finite(path):
+    altered(path, lambda tensors, header: tensors[WEIGHT].fill_(math.nan))
+    refused(path, "NaN or infinite", WEIGHT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header["recipe"]["backbone"].update(hidden=[10**9, 10**9]),
+        lambda header: header["recipe"]["backbone"].update(feature_dim=10**12),
+        lambda header: header["recipe"]["method"].update(hidden_dim=10**15, noise_dim=10**15),
+        lambda header: header["recipe"]["method"].update(members=10**9),
+        lambda header: header["recipe"].update(method={"name": "deep-ensemble", "members": 10**9}),
+        lambda header: header.update(input_shape=[10**14]),
+        lambda header: header.update(input_shape=[10**30]),
+    ],
+)
+def test_a_description_of_absurd_size_takes_neither_memory_nor_time(change, path):
+    altered(path, lambda tensors, header: change(header))
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused(path, "does not fit its own description")
+    assert time.monotonic() - began < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_loading_unpickles_and_starts_nothing(path):
+    seen, watching = [], [True]
+
+    def watch(event, arguments):  # there is no way to take an audit hook away again
+        if watching[0] and event.split(".")[0] in ("pickle", "subprocess", "os.system", "marshal", "socket", "ctypes.dlopen"):
+            seen.append(event)
+
+    sys.addaudithook(watch)
+    try:
+        Detector.load(path)
+    finally:
+        watching[0] = False
+    assert seen == []
+
+
+def test_the_header_is_plain_json(path):
+    whole = path.read_bytes()
+    (length,) = struct.unpack("<Q", whole[:8])
+    metadata = json.loads(whole[8 : 8 + length])["__metadata__"]
+    assert json.loads(metadata["besnn"])["format"] == "besnn-detector"

@@ -1,0 +1,120 @@
+"""The import direction that docs/architecture.md lays down, read off the source; and what importing besnn costs."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import besnn
+
+SOURCE = Path(besnn.__file__).parent
+FOUNDATION = {"version", "errors", "checks", "files", "tensor_file"}
+
+# What each unit may import besides the foundation. A unit is a package or a top-level module.
+MAY_IMPORT: dict[str, set[str]] = {
+    "data": set(),
+    "layers": set(),
+    "model": {"layers"},
+    "objective": {"layers", "model"},
+    "baselines": {"layers", "model", "objective"},
+    "detection": set(),
+    "training": {"data", "layers", "model", "objective", "baselines"},
+    "evaluation": {"data", "detection"},
+    "model_file": set(),  # the file format lies in the package deployment, below the rest of it
+    "predictions": set(),
+    "detector": {"model", "detection", "training", "model_file", "predictions"},
+    "parts": {"data", "training"},
+    "score_fitting": {"data", "model", "detection", "evaluation", "training", "detector"},
+    "fitting": {"data", "model", "detection", "training", "detector", "parts", "score_fitting"},
+    "evaluating": {"data", "evaluation", "training", "detector", "score_fitting"},
+    "estimator": {"data", "detection", "training", "detector", "fitting"},
+}
+LIBRARY = set(MAY_IMPORT)
+MAY_IMPORT |= {
+    "deployment": LIBRARY,
+    "experiments": LIBRARY | {"deployment"},
+    "cli": LIBRARY | {"deployment", "experiments"},
+}
+
+
+def unit_of(module: str) -> str:
+    """The unit that a module called `besnn.…` belongs to."""
+    if module == "besnn.deployment.model_file":
+        return "model_file"
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The besnn modules that a file imports anywhere, but for those that only a type checker sees."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    unseen = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and isinstance(branch.test, ast.Name) and branch.test.id == "TYPE_CHECKING"
+        for node in ast.walk(branch)
+    }
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "besnn")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            if node.module == "besnn":
+                yield from (f"besnn.{alias.name}" for alias in node.names if alias.name not in besnn._HOMES)
+                yield from (besnn._HOMES[alias.name] for alias in node.names if alias.name in besnn._HOMES)
+            elif node.module is not None and node.module.startswith("besnn."):
+                yield node.module
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_point_one_way(path):
+    unit = unit_of(module_of(path))
+    allowed = FOUNDATION | {unit, ""} | MAY_IMPORT.get(unit, set())
+    for module in imports_of(path):
+        assert unit_of(module) in allowed, f"{unit} must not import {module}"
+
+
+def test_every_unit_has_its_place():
+    units = {unit_of(module_of(path)) for path in FILES}
+    assert units - FOUNDATION <= set(MAY_IMPORT)
+
+
+def test_the_plan_itself_has_no_circles():
+    placed: set[str] = set()
+    while len(placed) < len(MAY_IMPORT):
+        free = {unit for unit, needs in MAY_IMPORT.items() if unit not in placed and needs - {unit} <= placed}
+        assert free, f"a circle among {sorted(set(MAY_IMPORT) - placed)}"
+        placed |= free
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("besnn", ["torch", "numpy", "sklearn", "lightning", "pydantic"]),
+        ("besnn.data", ["torch", "lightning", "matplotlib"]),
+        ("besnn.detector", ["lightning", "matplotlib", "sklearn", "ray", "fastapi"]),
+    ],
+)
+def test_what_an_import_does_not_bring_in(module, absent):
+    code = f"import sys, {module}; print([name for name in {absent!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_are_there_when_asked_for():
+    for name in besnn.__all__:
+        assert getattr(besnn, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'bogus'"):
+        _ = besnn.bogus

@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from besnn.errors import InputError
+from besnn.training.augment import augment, random_crop, random_flip
+from besnn.training.config import AugmentConfig
+
+IMAGES = torch.rand(64, 3, 6, 5, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_crop_is_one_of_the_shifts_of_the_reflected_image():
+    padded = torch.nn.functional.pad(IMAGES, [2, 2, 2, 2], mode="reflect")
+    shifts = [(top, left) for top in range(5) for left in range(5)]
+    seen = set()
+    for image, frame in zip(random_crop(IMAGES, 2), padded, strict=True):
+        matches = [(t, l) for t, l in shifts if torch.equal(frame[:, t : t + 6, l : l + 5], image)]
+        assert len(matches) == 1
+        seen.add(matches[0])
+    assert len(seen) > 15  # of 25, by 64 draws
+
+
+def test_a_flip_mirrors_about_half():
+    flipped = random_flip(IMAGES)
+    mirrored = [torch.equal(new, old.flip(-1)) for new, old in zip(flipped, IMAGES, strict=True)]
+    kept = [torch.equal(new, old) for new, old in zip(flipped, IMAGES, strict=True)]
+    assert all(a != b for a, b in zip(mirrored, kept, strict=True))
+    assert 16 < sum(mirrored) < 48
+
+
+def test_nothing_asked_for_is_nothing_done():
+    assert augment(IMAGES, AugmentConfig()) is IMAGES
+    rows = torch.rand(4, 2)
+    assert augment(rows, AugmentConfig()) is rows
+
+
+def test_both():
+    torch.manual_seed(0)
+    together = augment(IMAGES, AugmentConfig(crop=1, flip=True))
+    torch.manual_seed(0)
+    assert torch.equal(together, random_flip(random_crop(IMAGES, 1)))
+
+
+def test_mistakes():
+    with pytest.raises(InputError, match="training.augment is for images"):
+        augment(torch.rand(4, 2), AugmentConfig(flip=True))
+    with pytest.raises(InputError, match=r"crop=5 is too much for images of 6×5"):
+        augment(IMAGES, AugmentConfig(crop=5))

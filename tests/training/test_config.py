@@ -1,0 +1,35 @@
+import pytest
+
+from besnn.training import build_method
+from besnn.training.config import Recipe
+
+
+@pytest.mark.parametrize("members", [1, 2, 4, 8, 16])
+def test_batch_times_members_stays_constant(members, tiny_recipe):
+    recipe = tiny_recipe("training.batch_rows=512", f"method.members={members}")
+    assert recipe.batch_size * members == 512
+
+
+def test_methods_of_one_network_have_one_member(tiny_recipe):
+    for method in ("softmax", "duq", "gaussian"):
+        recipe = tiny_recipe(f"method={method}", "training.batch_rows=512")
+        assert recipe.method.members == 1
+        assert recipe.batch_size == 512
+
+
+def test_more_members_than_rows_still_leave_a_row_a_batch(tiny_recipe):
+    assert tiny_recipe("training.batch_rows=2", "method.members=8").batch_size == 1
+
+
+def test_without_batch_rows_the_batch_size_counts(tiny_recipe):
+    assert tiny_recipe("training.batch_size=20", "method.members=8").batch_size == 20
+
+
+@pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+def test_the_terms_a_method_names_are_those_of_its_objective(method, tiny_recipe, moons):
+    import torch
+
+    recipe: Recipe = tiny_recipe(f"method={method}")
+    model, objective = build_method(recipe, (2,), 2)
+    terms = objective(model, torch.from_numpy(moons.inputs[:32]), torch.from_numpy(moons.labels[:32]))
+    assert tuple(terms) == recipe.method.terms

@@ -1,0 +1,193 @@
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, log_loss
+
+from besnn.data import two_moons
+from besnn.errors import BesnnError, InputError
+from besnn.model import Preprocessing
+from besnn.training import build_method
+from besnn.training.reporting import Silent
+from besnn.training.seeds import epoch_order
+
+
+class Watching(Silent):
+    """Keeps the weights after every step; the model is looked up when the first step is done."""
+
+    def __init__(self):
+        self.model, self.weights = None, []
+
+    def step(self):
+        self.weights.append(copy.deepcopy(self.model.state_dict()))
+
+
+def plain_steps(*overrides):
+    """SGD as simple as it gets: full batches, constant rate, nothing else."""
+    simple = ["training.batch_size=1000", "training.schedule.name=constant"]
+    simple += ["training.optimiser={learning_rate: 0.1, momentum: 0, weight_decay: 0, clip: 0}"]
+    return [*simple, *overrides]
+
+
+def test_the_same_seed_gives_the_same_weights(train, tiny_recipe, moons, assert_same_weights):
+    assert_same_weights(train(tiny_recipe(), moons), train(tiny_recipe(), moons))
+
+
+def test_another_seed_gives_others(train, tiny_recipe, moons):
+    one, other = train(tiny_recipe(), moons), train(tiny_recipe("training.seed=1"), moons)  # from the same first weights
+    assert not torch.equal(one.weights["generator.output.weight"], other.weights["generator.output.weight"])
+
+
+def test_it_is_the_loop_one_would_write(train, tiny_recipe, moons):
+    recipe = tiny_recipe("method=softmax", "training.optimiser={learning_rate: 0.1, weight_decay: 0.01, clip: 0.5}")
+    trained = train(recipe, moons)
+    torch.manual_seed(0)
+    model, _ = build_method(recipe, (2,), 2)
+    x = torch.from_numpy((moons.inputs - moons.inputs.mean(0)) / moons.inputs.std(0))
+    labels = torch.from_numpy(moons.labels)
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    groups = [{"params": [layer.weight for layer in layers], "weight_decay": 0.01}, {"params": [layer.bias for layer in layers]}]
+    optimiser = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 30)
+    for epoch in range(3):
+        for rows in epoch_order(160, seed=0, epoch=epoch).split(16):
+            optimiser.zero_grad()
+            logits = model.head(model.feature_extractor(x[rows]))
+            torch.nn.functional.cross_entropy(logits, labels[rows]).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimiser.step()
+            schedule.step()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(trained.weights[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e3])
+def test_clipping_bounds_a_step(clip, train, tiny_recipe, moons):
+    recipe = tiny_recipe(*plain_steps("training.epochs=1", "method.members=1"))
+    torch.manual_seed(0)
+    model, _ = build_method(recipe, (2,), 2)
+
+    def length_of_step(clip):
+        trained = train(tiny_recipe(*plain_steps("training.epochs=1", "method.members=1", f"training.optimiser.clip={clip}")), moons)
+        moves = [trained.weights[name] - value for name, value in model.state_dict().items()]
+        return torch.cat([move.flatten() for move in moves]).norm().item()
+
+    unbounded = length_of_step(0)
+    assert unbounded > 0.01
+    assert length_of_step(clip) == pytest.approx(min(unbounded, 0.1 * clip), rel=1e-3)
+
+
+def test_a_batch_is_never_larger_than_the_data(train, tiny_recipe, moons):
+    trained = train(tiny_recipe("training.batch_size=1000", "training.epochs=2"), moons)
+    assert (trained.trainer.batch_size, trained.trainer.total_steps) == (160, 2)
+
+
+def test_rows_that_fill_no_batch_wait_for_another_epoch(train, tiny_recipe, moons):
+    trained = train(tiny_recipe("training.batch_size=50", "training.epochs=2"), moons)
+    assert trained.trainer.total_steps == 2 * 3
+
+
+def test_history_has_a_row_an_epoch_with_all_terms(train, tiny_recipe, moons):
+    history = train(tiny_recipe("training.optimiser.learning_rate=0.02"), moons, validation=two_moons(40, seed=1)).history
+    assert [row["epoch"] for row in history] == [1, 2, 3]
+    for epoch, row in enumerate(history):
+        assert row["loss"] == pytest.approx(row["classification"] + row["entropy"] + row["gradient"])
+        last_step = (10 * epoch + 9) / 30
+        assert row["learning_rate"] == pytest.approx(0.01 * (1 + math.cos(math.pi * last_step)))
+        assert 0 <= row["validation_accuracy"] <= 1
+    assert history[-1]["loss"] < history[0]["loss"]
+
+
+def test_validation_against_scikit_learn(train, tiny_recipe, moons):
+    held_out = two_moons(300, seed=1)
+    trained = train(tiny_recipe("training.epochs=2"), moons, validation=held_out)
+    trained.model.freeze_classes(samples=256, seed=0)
+    preprocessing = Preprocessing.fit(torch.from_numpy(moons.inputs))
+    with torch.no_grad():
+        evidence = trained.model(preprocessing(torch.from_numpy(held_out.inputs)))
+    kernels = np.exp(-evidence.double().numpy()).mean(axis=0)
+    probabilities = kernels / kernels.sum(axis=1, keepdims=True)
+    last = trained.history[-1]
+    assert last["validation_loss"] == pytest.approx(log_loss(held_out.labels, probabilities), rel=1e-4)
+    assert last["validation_accuracy"] == pytest.approx(accuracy_score(held_out.labels, probabilities.argmax(axis=1)))
+
+
+def test_early_stopping_keeps_the_best_weights(train, tiny_recipe, moons):
+    held_out = two_moons(40, seed=1)
+    # a rate so high that validation gets worse now and then
+    recipe = tiny_recipe("training.patience=2", "training.epochs=40", "training.optimiser.learning_rate=0.5")
+    trained = train(recipe, moons, validation=held_out)
+    losses = [row["validation_loss"] for row in trained.history]
+    best = int(np.argmin(losses))
+    assert len(losses) == best + 1 + 2 < 40
+    assert trained.validate(held_out)["loss"] == losses[best]
+
+
+def test_patience_needs_validation(train, tiny_recipe, moons):
+    with pytest.raises(InputError, match=r"training.patience needs validation data: set data.validation above 0"):
+        train(tiny_recipe("training.patience=2"), moons)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_averaging_ends_with_the_mean_of_the_weights_on_the_way(share, train, tiny_recipe, stripes):
+    watching = Watching()
+    recipe = tiny_recipe(f"training.average_from={share}", "backbone.hidden=[4]")
+    trained = train(recipe, stripes, reporter=watching)
+    since = watching.weights[int(share * len(watching.weights)) :]
+    for name, value in trained.weights.items():
+        if value.is_floating_point():
+            expected = torch.stack([weights[name].double() for weights in since]).mean(0)
+            torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_duqs_centroids_move(train, tiny_recipe, moons):
+    trained = train(tiny_recipe("method={name: duq, embedding_dim: 4, momentum: 0.5}"), moons)
+    torch.manual_seed(0)
+    fresh, _ = build_method(trained.trainer.recipe, (2,), 2)
+    assert not torch.allclose(trained.model.centroids, fresh.centroids)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_other_precisions_train_weights_in_float32(precision, train, tiny_recipe, moons):
+    reference = train(tiny_recipe(), moons)
+    trained = train(tiny_recipe(f"training.precision={precision}"), moons)
+    assert {value.dtype for value in trained.weights.values()} == {torch.float32}
+    assert trained.history[-1]["loss"] == pytest.approx(reference.history[-1]["loss"], rel=0.1)
+    if precision == "bf16":
+        assert trained.history != reference.history
+
+
+def test_the_penalty_at_every_kth_step_keeps_its_size(train, tiny_recipe, moons):
+    every = [train(tiny_recipe(f"training.gradient_every={k}"), moons).history[-1]["gradient"] for k in (1, 5)]
+    assert every[1] == pytest.approx(every[0], rel=0.3)
+
+
+def test_terms_come_in_with_their_ramps(train, tiny_recipe, moons):
+    history = train(tiny_recipe("training.ramps={entropy: {start: 0.4}, gradient: {start: 0.9}}"), moons).history
+    assert [sorted({"entropy", "gradient"} & set(row)) for row in history] == [[], ["entropy"], ["entropy", "gradient"]]
+
+
+def test_no_term_at_all_is_a_mistake(train, tiny_recipe, moons):
+    with pytest.raises(InputError, match=r"no term of the objective.*training.ramps"):
+        train(tiny_recipe("method=softmax", "training.ramps={classification: {start: 0.5}}"), moons)
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_divergence_is_said_in_one_line(epochs, train, tiny_recipe, moons):
+    with pytest.raises(BesnnError, match=r"diverged in epoch 1 .*lower training.optimiser.learning_rate") as caught:
+        train(tiny_recipe(*plain_steps(f"training.epochs={epochs}", "training.optimiser.learning_rate=1e38")), moons)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_callers_random_numbers_are_left_alone(train, tiny_recipe, moons):
+    outcome = train(tiny_recipe(), moons)  # itself seeds with 0 before it builds the model
+    after = torch.rand(3)
+    torch.manual_seed(0)
+    build_method(outcome.trainer.recipe, (2,), 2)
+    assert torch.equal(after, torch.rand(3))
+
+
+def test_the_model_is_ready_for_use(train, tiny_recipe, moons):
+    assert not train(tiny_recipe(), moons).model.training
