@@ -24,7 +24,7 @@ def own_table(name, folder, write_csv, label="label"):
     train = write_csv(folder / "train.csv", header, rows[:middle])
     test = write_csv(folder / "test.csv", header, rows[middle:])
     far = write_csv(folder / "far.csv", header[:-1], bunch.data[:50] * 20)
-    return train, test, far, []
+    return train, test, far, ["--epochs=30"]
 
 
 def breast_cancer(folder, write_csv, draw_shapes):
@@ -32,15 +32,15 @@ def breast_cancer(folder, write_csv, draw_shapes):
 
 
 def wine(folder, write_csv, draw_shapes):
-    *files, _ = own_table("wine", folder, write_csv, label="cultivar")
-    return *files, ["--label=cultivar"]
+    *files, options = own_table("wine", folder, write_csv, label="cultivar")
+    return *files, [*options, "--label=cultivar"]
 
 
 def image_folder(folder, write_csv, draw_shapes):
     train, test = draw_shapes(folder / "train", 240, seed=0), draw_shapes(folder / "test", 150, seed=1)
     noise = np.random.default_rng(2).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
     np.savez(folder / "noise.npz", images=noise)
-    return train, test, folder / "noise.npz", ["--set=data.image.size=[12, 12]"]
+    return train, test, folder / "noise.npz", ["--epochs=8", "--set=data.image.size=[12, 12]"]
 
 
 def npz_of_images(folder, write_csv, draw_shapes):
@@ -49,14 +49,14 @@ def npz_of_images(folder, write_csv, draw_shapes):
     np.savez(folder / "train.npz", images=images[:500], labels=labels[:500])
     np.savez(folder / "test.npz", images=images[500:900], labels=labels[500:900])
     np.savez(folder / "noise.npz", images=np.random.default_rng(0).random((50, 8, 8)))
-    return folder / "train.npz", folder / "test.npz", folder / "noise.npz", []
+    return folder / "train.npz", folder / "test.npz", folder / "noise.npz", ["--epochs=16", "--set=training.batch_size=32"]
 
 
 @pytest.mark.parametrize("make", [breast_cancer, wine, image_folder, npz_of_images], ids=lambda make: make.__name__)
 def test_your_own_data_is_calibrated_to_its_alpha(besnn, tmp_path, write_csv, draw_shapes, tiny, make):
     train, test, strange, options = make(tmp_path, write_csv, draw_shapes)
     model = tmp_path / "model.safetensors"
-    trained = besnn("train", train, "-o", model, f"--alpha={ALPHA}", "--epochs=8", "--json", "-q", *tiny, *options)
+    trained = besnn("train", train, "-o", model, f"--alpha={ALPHA}", "--json", "-q", *tiny, *options)
     assert (trained.code, trained.err) == (0, "")
     calibration = json.loads(trained.out)["calibration"]
     record = json.loads(besnn("evaluate", model, "--in", test, "--out", strange, "--json", "-").out)

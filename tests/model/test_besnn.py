@@ -12,7 +12,7 @@ from torch import nn
 
 from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, MemberBatchNorm1d, batch_ensemble, members_of, tile
-from besnn.model import BESNN, OODClassifier, fashion_convnet, mlp
+from besnn.model import BESNN, InferenceNetwork, OODClassifier, Preprocessing, fashion_convnet, mlp
 
 
 def inputs(batch=5):
@@ -296,3 +296,12 @@ def test_learns_two_separated_classes(build):
         optimiser.step()
     model.eval().freeze_classes()
     assert float((model.log_probabilities(model(x)).argmax(-1) == labels).double().mean()) > 0.9
+
+
+def test_run_for_inference_its_classes_are_frozen(build):
+    model = build().float()
+    InferenceNetwork(model, Preprocessing((3,), torch.zeros(3), torch.ones(3)))
+    assert model.frozen
+    mean = model.class_mean
+    InferenceNetwork(model, Preprocessing((3,), torch.zeros(3), torch.ones(3)))
+    assert model.class_mean is mean  # a draw that was made is kept

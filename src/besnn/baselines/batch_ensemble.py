@@ -4,13 +4,12 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from besnn.baselines.network import check_sizes, checked_features
 from besnn.baselines.softmax import log_mean_softmax
 from besnn.checks import check_inputs
-from besnn.errors import InputError
-from besnn.layers import BatchEnsembleLinear, batch_ensemble, members_of, split_members, tile
+from besnn.layers import BatchEnsembleLinear, split_members, tile
 from besnn.layers.initialise import Initialiser
 from besnn.model import EvidenceKind, OODClassifier
+from besnn.model.extractor import as_batch_ensemble, check_sizes, checked_features
 
 
 class BatchEnsembleClassifier(OODClassifier):
@@ -46,12 +45,7 @@ class BatchEnsembleClassifier(OODClassifier):
     ) -> None:
         super().__init__()
         check_sizes(num_classes, feature_dim=feature_dim)
-        present = members_of(feature_extractor)
-        if present is None:
-            feature_extractor = batch_ensemble(feature_extractor, members, norm=norm, init=init)
-        elif present != members:
-            raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
-        self.feature_extractor = feature_extractor
+        self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init)
         self.head = BatchEnsembleLinear(feature_dim, num_classes, members=members, init=init)
         self.num_classes, self.feature_dim, self.members = num_classes, feature_dim, members
 

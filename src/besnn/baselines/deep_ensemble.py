@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from besnn.baselines.network import check_plain, check_sizes, checked_features
 from besnn.baselines.softmax import SoftmaxObjective, cross_entropy, log_mean_softmax
 from besnn.checks import check_inputs
 from besnn.errors import InputError
 from besnn.model import EvidenceKind, OODClassifier
+from besnn.model.extractor import check_plain, check_sizes, checked_features
 
 
 class DeepEnsemble(OODClassifier):

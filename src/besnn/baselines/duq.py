@@ -2,21 +2,23 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from besnn.baselines.network import SingleNetwork, check_sizes
-from besnn.baselines.terms import active_terms, check_weights
+from besnn.baselines.network import SingleNetwork
 from besnn.checks import check_labels
 from besnn.errors import InputError
 from besnn.model import EvidenceKind, OODClassifier, kernel_log_probabilities
+from besnn.model.extractor import check_sizes
 from besnn.objective import gradient_penalty, kernel_cross_entropy, summed_kernel
 from besnn.objective.choices import check_choice
+from besnn.objective.convolution import TwiceDifferentiable
 from besnn.objective.kernel import OverClasses
+from besnn.objective.terms import active_terms, check_weights
 
 INITIAL_COUNT = 12.0
 """N_c before the first step, as published: about a class's share of a batch of 128 in ten classes, where N_c settles."""
@@ -143,7 +145,8 @@ class DUQObjective:
         weights = active_terms({"classification": 1.0, "gradient": self.gradient_weight}, factors)
         if "gradient" in weights:
             x = x.detach().requires_grad_()
-        distances = model(x)
+        with TwiceDifferentiable() if "gradient" in weights else nullcontext():
+            distances = model(x)
         terms = {}
         if "classification" in weights:
             terms["classification"] = kernel_cross_entropy(distances, labels, self.over_classes)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from besnn.baselines.network import SingleNetwork
 from besnn.baselines.softmax import log_mean_softmax
-from besnn.baselines.terms import active_terms, check_weights
 from besnn.checks import check_labels
 from besnn.model import EvidenceKind
 from besnn.objective.choices import check_choice
+from besnn.objective.terms import active_terms, check_weights
 
 Covariance = Literal["identity", "diagonal"]
 

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from besnn.baselines.network import SingleNetwork
-from besnn.baselines.terms import active_terms
 from besnn.checks import check_labels
 from besnn.errors import InputError
 from besnn.layers import tile
 from besnn.model import EvidenceKind, OODClassifier
+from besnn.objective.terms import active_terms
 
 
 class SoftmaxClassifier(SingleNetwork):

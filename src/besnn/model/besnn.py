@@ -1,7 +1,6 @@
 """The batch-ensemble stochastic neural network."""
 
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
@@ -9,9 +8,10 @@ from torch import Tensor, nn
 
 from besnn.checks import check_inputs
 from besnn.errors import InputError
-from besnn.layers import batch_ensemble, members_of, split_members, tile
+from besnn.layers import split_members, tile
 from besnn.layers.initialise import Initialiser
 from besnn.model.distance import class_moments, kernel_log_probabilities, squared_distances
+from besnn.model.extractor import as_batch_ensemble, check_sizes, checked_features
 from besnn.model.generator import ClassFeatureGenerator
 from besnn.model.protocol import EvidenceKind, OODClassifier
 
@@ -59,17 +59,8 @@ class BESNN(OODClassifier):
         init: Initialiser | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"feature_dim": feature_dim, "noise_dim": noise_dim, "hidden_dim": hidden_dim, "samples": samples}
-        for name, size in {"num_classes": num_classes, **sizes}.items():
-            least = 2 if name == "num_classes" else 1
-            if not isinstance(size, Integral) or size < least:
-                raise InputError(f"{name}={size!r}: give a whole number, {least} or more")
-        present = members_of(feature_extractor)
-        if present is None:
-            feature_extractor = batch_ensemble(feature_extractor, members, norm=norm, init=init)
-        elif present != members:
-            raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
-        self.feature_extractor = feature_extractor
+        check_sizes(num_classes, feature_dim=feature_dim, noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
+        self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init)
         self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
         self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
         self.register_buffer("class_mean", None)
@@ -82,12 +73,7 @@ class BESNN(OODClassifier):
 
     def feature_rows(self, rows: Tensor) -> Tensor:
         """As `features`, from input that is tiled already, `[members · batch, ...]`."""
-        features: Tensor = self.feature_extractor(rows)
-        if features.ndim != 2 or features.shape[1] != self.feature_dim:
-            raise InputError(
-                f"the feature extractor returned shape {list(features.shape)}: expected [rows, feature_dim={self.feature_dim}]"
-            )
-        return split_members(features, self.members)
+        return split_members(checked_features(self.feature_extractor(rows), self.feature_dim), self.members)
 
     def class_features(self, samples: int | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Fresh class features E, `[members, classes, samples, d]`; M samples unless told otherwise."""

@@ -1,6 +1,5 @@
 """What a BE-SNN minimises: classification + λ1 Σ_c R_c + λ2 GP, for each member, averaged over members."""
 
-import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from besnn.objective.entropy import Estimator, check_estimator
 from besnn.objective.gradient import gradient_penalty
 from besnn.objective.kernel import OverClasses, kernel_cross_entropy, summed_kernel
 from besnn.objective.regulariser import entropy_regulariser
+from besnn.objective.terms import active_terms, check_weights
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,7 @@ class BESNNObjective:
     samples: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("entropy_weight", "gradient_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(f"{name}={getattr(self, name)}: pass a finite weight of 0 or more")
+        check_weights(entropy_weight=self.entropy_weight, gradient_weight=self.gradient_weight)
         check_choice("over_classes", self.over_classes, ("sum", "mean"))
         check_estimator(self.k, self.estimator)
         if self.samples is not None and self.samples <= self.k:
@@ -83,7 +81,9 @@ class BESNNObjective:
             `[members]` each: `classification`, `entropy`, `gradient`.
         """
         check_inputs(x)
-        weights = self._weights(factors or {})
+        weights = active_terms(
+            {"classification": 1.0, "entropy": self.entropy_weight, "gradient": self.gradient_weight}, factors
+        )
         rows = tile(x, model.members)
         if "gradient" in weights:
             rows.requires_grad_()  # on the tiled copy, so that each member's gradient is its own
@@ -100,11 +100,3 @@ class BESNNObjective:
             kernel = summed_kernel(distances)
             terms["gradient"] = gradient_penalty(kernel, rows, self.squared_norm, reduction="none").mean(1)
         return {name: weights[name] * term for name, term in terms.items()}
-
-    def _weights(self, factors: Mapping[str, float]) -> dict[str, float]:
-        """Weight times factor of each term that is not switched off."""
-        weights = {"classification": 1.0, "entropy": self.entropy_weight, "gradient": self.gradient_weight}
-        for name in factors:
-            check_choice("factor", name, tuple(weights))
-        weighted = {name: weight * factors.get(name, 1.0) for name, weight in weights.items()}
-        return {name: weight for name, weight in weighted.items() if weight}

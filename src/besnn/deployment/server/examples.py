@@ -45,13 +45,10 @@ def choose_examples(detector: Detector, inputs: Inputs) -> list[Example]:
     closest = accepted[np.argsort(np.ptp(top_two, axis=1)[accepted], kind="stable")]
     ambiguous = closest[~np.isin(closest, known)][:EXAMPLES_OF_A_KIND]
     chosen = [_example("known", inputs[row]) for row in known] + [_example("ambiguous", inputs[row]) for row in ambiguous]
-    if len(inputs) < 2:
+    if len(inputs) < EXAMPLES_OF_A_KIND:
         return chosen + unknown_examples(detector)
-    outliers = made_up_outliers(inputs)
-    kinds = list(outliers.values())
-    return chosen + [
-        _example("unknown", kinds[place % len(kinds)][place]) for place in range(min(EXAMPLES_OF_A_KIND, len(inputs)))
-    ]
+    kinds = list(made_up_outliers(inputs).values())
+    return chosen + [_example("unknown", kinds[place % len(kinds)][place]) for place in range(EXAMPLES_OF_A_KIND)]
 
 
 def unknown_examples(detector: Detector) -> list[Example]:

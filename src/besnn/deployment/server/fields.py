@@ -45,8 +45,13 @@ def nested_lists(number: Any, shape: tuple[int, ...]) -> Any:
     """
     kind = number
     for size in reversed(shape):
-        kind = Annotated[list[kind], Len(size, size), FailFast()]
+        kind = list_of(kind, size, size)
     return kind
+
+
+def list_of(kind: Any, least: int = 0, most: int | None = None) -> Any:
+    """The type of a list of so many items of a kind."""
+    return Annotated[list[kind], Len(least, most), FailFast()]
 
 
 def parse(model: type[Model], body: bytes) -> Model:

@@ -5,15 +5,14 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Len
 from fastapi import Request
-from pydantic import BaseModel, Discriminator, FailFast, Field, Tag, create_model
+from pydantic import BaseModel, Discriminator, Field, Tag, create_model
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from besnn.data import ImageSpec
 from besnn.deployment.server.batching import Inputs
-from besnn.deployment.server.fields import Number, Pixel, Strict, nested_lists, parse
+from besnn.deployment.server.fields import Number, Pixel, Strict, list_of, nested_lists, parse
 from besnn.deployment.server.images import read_upload
 from besnn.deployment.server.problems import Problem
 from besnn.deployment.server.settings import Settings
@@ -48,8 +47,7 @@ class InputReader:
         if self.is_image:
             file = Annotated[str, Field(description="A PNG, JPEG or WebP file in base64."), Tag("file")]
             item = Annotated[Annotated[self.array, Tag("pixels")] | file, Discriminator(_kind)]
-        inputs = Annotated[list[item], Len(1, self._settings.max_rows), FailFast()]
-        return create_model("PredictRequest", __base__=Strict, inputs=(inputs, ...))
+        return create_model("PredictRequest", __base__=Strict, inputs=(list_of(item, 1, self._settings.max_rows), ...))
 
     def from_json(self, body: bytes) -> Inputs:
         """Inputs `[n, ...]` from the JSON body of `/v1/predict`."""
@@ -68,9 +66,7 @@ class InputReader:
         try:
             file = base64.b64decode(item, validate=True)
         except ValueError:
-            raise Problem(
-                422, "image-unreadable", f"{name} is not base64: encode the image file, without line breaks"
-            ) from None
+            raise Problem(422, "image-unreadable", f"{name} is not base64: encode the file without line breaks") from None
         return self._upload(file, name)
 
     def _upload(self, file: bytes, name: str) -> Inputs:

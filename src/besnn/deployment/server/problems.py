@@ -29,7 +29,7 @@ class ProblemBody(BaseModel):
     """The detail again, under the name that the Open Inference Protocol gives it."""
 
 
-class Problem(Exception):
+class Problem(Exception):  # noqa: N818 (the RFC's own word)
     """An error for the client.
 
     Args:

@@ -2,10 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from annotated_types import Len
-from pydantic import BaseModel, Discriminator, FailFast, Field, Tag, create_model
+from pydantic import BaseModel, Discriminator, Field, Tag, create_model
 
-from besnn.deployment.server.fields import Number, Pixel, Scalars, Strict
+from besnn.deployment.server.fields import Number, Pixel, Scalars, Strict, list_of
 from besnn.deployment.server.inputs import InputReader
 
 INPUT = "input"
@@ -69,7 +68,7 @@ class RequestedOutput(Strict):
     """An output that is asked for."""
 
     name: Literal["label", "probabilities", "score", "p_value", "is_ood"]
-    parameters: Scalars = {}
+    parameters: Scalars = Field(default_factory=dict)
 
 
 def input_datatypes(reader: InputReader) -> tuple[str, ...]:
@@ -92,27 +91,27 @@ def model_metadata(name: str, method: str, reader: InputReader, classes: int) ->
 
 def infer_request_model(reader: InputReader) -> type[BaseModel]:
     """The JSON of an inference request for a model; its tensor's data may be flat, or nested as its shape says."""
-    flat = Annotated[list[Pixel if reader.is_image else Number], FailFast()]  # type: ignore[misc]
-    nested = Annotated[list[reader.array], FailFast()]  # type: ignore[name-defined]
+    flat, nested = list_of(Pixel if reader.is_image else Number), list_of(reader.array)
     data: Any = Annotated[Annotated[flat, Tag("flat")] | Annotated[nested, Tag("nested")], Discriminator(_layout)]
-    extent = Annotated[int, Field(ge=0, le=2**31)]
+    name: Any = Literal[INPUT]
+    datatype: Any = Literal[input_datatypes(reader)]
     rank = len(reader.input_shape) + 1
     tensor = create_model(
         "InferInput",
         __base__=Strict,
-        name=(Literal[INPUT], ...),
-        datatype=(Literal[input_datatypes(reader)], ...),
-        shape=(Annotated[list[extent], Len(rank, rank), FailFast()], ...),
-        parameters=(Scalars, {}),
+        name=(name, ...),
+        datatype=(datatype, ...),
+        shape=(list_of(Annotated[int, Field(ge=0, le=2**31)], rank, rank), ...),
+        parameters=(Scalars, Field(default_factory=dict)),
         data=(data | None, None),
     )
     return create_model(
         "InferRequest",
         __base__=Strict,
-        id=(Annotated[str, Len(0, 256)] | None, None),
-        parameters=(Scalars, {}),
-        inputs=(Annotated[list[tensor], Len(1, 1), FailFast()], ...),  # type: ignore[valid-type]
-        outputs=(Annotated[list[RequestedOutput], Len(1, 32), FailFast()] | None, None),
+        id=(Annotated[str, Field(max_length=256)] | None, None),
+        parameters=(Scalars, Field(default_factory=dict)),
+        inputs=(list_of(tensor, 1, 1), ...),
+        outputs=(list_of(RequestedOutput, 1, len(OUTPUTS)) | None, None),
     )
 
 

@@ -55,8 +55,6 @@ def prediction_rows(predictions: Predictions, class_names: Sequence[str], *, mem
     if members:
         labels, probabilities = predictions.member_labels.T.tolist(), predictions.member_probabilities.T.tolist()
         for row, chosen, sure in zip(rows, labels, probabilities, strict=True):
-            row["members"] = [
-                {"label": class_names[label], "probability": probability}
-                for label, probability in zip(chosen, sure, strict=True)
-            ]
+            own = zip(chosen, sure, strict=True)
+            row["members"] = [{"label": class_names[label], "probability": probability} for label, probability in own]
     return rows
