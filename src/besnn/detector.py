@@ -97,7 +97,7 @@ class Detector:
 
     def score(self, inputs: Array, name: str | None = None, batch_size: int = 512) -> NDArray[np.float32]:
         """The OOD score of each input, `[n]`: the one that decides, or another by name; no calibration needed."""
-        layer = self._layer_for(self.scoring.name if name is None else name)
+        layer = self.layer_for(self.scoring.name if name is None else name)
         parts = [self.scoring.score(e, f, name).float().cpu() for e, f in self.outputs(inputs, layer, batch_size)]
         return torch.cat([torch.empty(0), *parts]).numpy()
 
@@ -114,7 +114,7 @@ class Detector:
         """
         if self.threshold is None:
             raise NotReadyError("the detector is not calibrated: call calibrate(inputs, alpha) with held-out inputs first")
-        layer = self._layer_for(self.scoring.name)
+        layer = self.layer_for(self.scoring.name)
         log_probabilities, scores = [torch.empty(0, len(self.class_names))], [torch.empty(0)]
         opinions = [torch.empty(self.model.members, 0)]
         choices = [torch.empty(self.model.members, 0, dtype=torch.int64)]
@@ -137,7 +137,8 @@ class Detector:
             member_probabilities=torch.cat(opinions, dim=1).exp().numpy(),
         )
 
-    def _layer_for(self, score: str) -> str | None:
+    def layer_for(self, score: str) -> str | None:
+        """The inner layer that a score looks at; None where it needs none, or Φ's output."""
         return None if score in self.scoring.evidence_scores else self.layer
 
     def _raw(self, inputs: Array) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from besnn.errors import DataError
@@ -44,8 +44,8 @@ def write_tensor_file(path: Path, kind: FileKind, tensors: Tensors, header: Head
     tensors = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
     header = {**header, "format": kind.format, "version": kind.version}
     header["sha256"] = _digest(tensors, header)
-    with atomic_path(path) as partial:
-        save_file(tensors, partial, metadata={"besnn": json.dumps(header)})
+    with atomic_path(path) as partial:  # not by save_file, whose own temporary file would outlive a killed writer
+        partial.write_bytes(save(tensors, metadata={"besnn": json.dumps(header)}))
 
 
 def read_tensor_file(path: Path, kind: FileKind) -> tuple[Tensors, Header]:

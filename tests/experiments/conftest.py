@@ -21,7 +21,7 @@ SMALL = {
 
 
 def striped(name: str, size: int, channels: int, rows: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images `[rows, channels, size, size]` with a bright stripe at a place that tells the class; another shade for each set."""
+    """Images `[rows, channels, size, size]` with a bright stripe at a place that tells the class; a shade of its own a set."""
     rng = np.random.default_rng(len(name))
     labels = np.arange(rows) % 10
     images = rng.integers(0, 60 + 10 * len(name), (rows, channels, size, size))

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +32,15 @@ def measure_nothing(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
 
 def break_down(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     raise RuntimeError("out of memory")
+
+
+@pytest.fixture
+def steps_for_seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A clock that moves on by a second when a training step looks at it."""
+    clock = itertools.count()
+    with monkeypatch.context() as patched:
+        patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
+        yield
 
 
 @pytest.fixture
@@ -98,32 +108,27 @@ def test_classes_left_out_are_outliers(workspace: Workspace, small: Small) -> No
     assert sizes == {"cifar10:unseen": (known, 90 - known), "svhn": (known, 90)}
 
 
+@pytest.mark.usefixtures("steps_for_seconds")
 def test_an_interrupted_run_continues_to_the_same_weights(
-    workspace: Workspace, small_besnn: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, small_besnn: tuple[str, ...], tmp_path: Path
 ) -> None:
     (run,) = table1_runs("fashion-mnist", [0], [*small_besnn, "training.epochs=3"], methods=["be-snn"])
     steps_per_epoch = 90 // 16
-    whole = execute(run, measure_nothing, Workspace(tmp_path / "others", workspace.data_dir, "cpu"))
-
-    clock = itertools.count()
-    with monkeypatch.context() as patched, pytest.raises(TimeUpError):
-        patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
+    with pytest.raises(TimeUpError):
         execute(run, measure_nothing, workspace, deadline=steps_per_epoch + 2)  # in the second epoch
     assert not workspace.record(run).exists()
     with pytest.raises(RuntimeError, match="out of memory"):
         execute(run, break_down, workspace)  # when training is over
     continued = execute(run, measure_nothing, workspace)
     assert continued["provenance"]["first_step"] == 3 * steps_per_epoch
+    whole = execute(run, measure_nothing, Workspace(tmp_path / "others", workspace.data_dir, "cpu"))
     assert continued["weights"] == whole["weights"]
 
 
-def test_a_record_says_where_a_run_was_continued(
-    workspace: Workspace, small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("steps_for_seconds")
+def test_a_record_says_where_a_run_was_continued(workspace: Workspace, small: Small) -> None:
     (run,) = table1_runs("fashion-mnist", [0], [*small["fashion-mnist"], "training.epochs=6"], methods=["softmax"])
-    clock = itertools.count()
-    with monkeypatch.context() as patched, pytest.raises(TimeUpError):
-        patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
+    with pytest.raises(TimeUpError):
         execute(run, measure_nothing, workspace, deadline=3)  # a step is an epoch here
     assert execute(run, measure_nothing, workspace)["provenance"]["first_step"] == 3
 

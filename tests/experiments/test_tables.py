@@ -17,7 +17,15 @@ FIGURE_1 = "Figure 1: confidence over the plane"
 
 
 def detection_fields(experiment: str, seed: int, **changes: Any) -> dict[str, Any]:
-    figures = {"auroc": 0.9 + seed / 100, "aupr_in": 0.8, "aupr_out": 0.7, "fpr95": 0.2, "fpr95_ood": 0.3, "n_in": 9, "n_out": 8}
+    figures = {
+        "auroc": 0.9 + seed / 100,
+        "aupr_in": 0.8,
+        "aupr_out": 0.7,
+        "fpr95": 0.2,
+        "fpr95_ood": 0.3,
+        "n_in": 9,
+        "n_out": 8,
+    }
     names = ("tempered-entropy", "softmax-entropy", "smallest-distance", "nearest-neighbour")
     return {
         "experiment": experiment,
@@ -121,7 +129,9 @@ def test_documents_hold_the_tables_and_nothing_else_changes(results: Path, tmp_p
     assert between in text
     assert "old" not in text
     titles = [table.title for table in result_tables(results)]
-    assert [line.removeprefix("### ") for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("###")] == titles
+    assert [
+        line.removeprefix("### ") for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("###")
+    ] == titles
     assert all(title in page.read_text(encoding="utf-8") for title in titles)
 
     update_documents(results, [readme, log])

@@ -54,9 +54,9 @@ def test_images_with_batchnorm_and_augmentation(method, train, tiny_recipe, stri
 
 
 def test_a_run_can_be_stopped_at_every_step(train, tiny_recipe, moons, tmp_path, assert_same_weights):
-    recipe = tiny_recipe("training.batch_size=26", "training.average_from=0.4")
+    recipe = tiny_recipe("training.batch_size=40", "training.average_from=0.4")  # 3 epochs of 4 steps
     whole = train(recipe, moons)
-    for stop in range(STEPS):
+    for stop in range(12):
         folder = tmp_path / str(stop)
         train(recipe, moons, folder=folder, stop_after=stop, checkpoint_every=2)
         assert_same_weights(train(recipe, moons, folder=folder, resume=True), whole)

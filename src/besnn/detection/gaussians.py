@@ -65,7 +65,7 @@ class ClassGaussianDensity:
 
     def score(self, features: Tensor) -> Tensor:
         """Features `[members, batch, d]` to `[batch]`; what is stored moves to their device and stays there."""
-        means, factors = self._fitted()
+        means, factors = self.fitted()
         check_same_layer(features, members=means.shape[0], dimension=means.shape[2])
         self._means, self._factors = means, factors = means.to(features.device), factors.to(features.device)
         members = zip(features, means, factors, strict=True)
@@ -74,7 +74,7 @@ class ClassGaussianDensity:
 
     def state(self) -> dict[str, Tensor]:
         """What `from_state` needs, as tensors on the CPU that a file can hold."""
-        means, factors = self._fitted()
+        means, factors = self.fitted()
         row, column = torch.tril_indices(means.shape[2], means.shape[2])
         return {"means": means.float().cpu(), "factors": factors.float().cpu()[..., row, column]}
 
@@ -90,7 +90,8 @@ class ClassGaussianDensity:
         density._means, density._factors = means, factors
         return density
 
-    def _fitted(self) -> tuple[Tensor, Tensor]:
+    def fitted(self) -> tuple[Tensor, Tensor]:
+        """Means `[members, classes, d]` and Cholesky factors of the covariances, `[members, 1 or classes, d, d]`."""
         if self._means is None or self._factors is None:
             raise NotReadyError("the density has no Gaussians yet: call fit(features, labels) with training features first")
         return self._means, self._factors

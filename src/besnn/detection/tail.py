@@ -20,6 +20,12 @@ class EmpiricalTail:
     Args:
         reference: `[n]` finite scores, n ≥ 2, not all equal.
 
+    Attributes:
+        reference: the scores, sorted.
+        knots: the distinct ones among them.
+        surprises: −log p at the knots.
+        scale: of the exponential tail beyond the last knot.
+
     Example:
         >>> tail = EmpiricalTail(torch.arange(99.0))
         >>> tail.surprise(torch.tensor([-5.0, 50.0, 98.0, 150.0]))
@@ -31,19 +37,19 @@ class EmpiricalTail:
         n = len(self.reference) if self.reference.ndim == 1 else 0
         if n < 2 or not bool(torch.isfinite(self.reference).all()) or self.reference[0] == self.reference[-1]:
             raise InputError("reference scores must be finite, [n] and not all equal: score held-out in-distribution inputs")
-        self._knots, counts = torch.unique_consecutive(self.reference, return_counts=True)
+        self.knots, counts = torch.unique_consecutive(self.reference, return_counts=True)
         at_least = n - counts.cumsum(0) + counts
-        self._surprises = -((1 + at_least).to(self._knots.dtype) / (n + 1)).log()
+        self.surprises = -((1 + at_least).to(self.knots.dtype) / (n + 1)).log()
         upper = self.reference[-1 - math.ceil(UPPER_SHARE * n) :]
         # Where the highest scores tie they have no excess: take the mean slope of the whole range instead.
-        whole = (self._knots[-1] - self._knots[0]) / self._surprises[-1]
-        self._scale = torch.where(upper[-1] > upper[0], (upper[1:] - upper[0]).mean(), whole)
+        whole = (self.knots[-1] - self.knots[0]) / self.surprises[-1]
+        self.scale = torch.where(upper[-1] > upper[0], (upper[1:] - upper[0]).mean(), whole)
 
     def surprise(self, scores: Tensor) -> Tensor:
         """−log p: of the scores' shape and device, ≥ 0, continuous, and rising beyond the largest reference score."""
         query = as_floating(scores, "scores")
-        dtype = torch.promote_types(query.dtype, self._knots.dtype)  # knots that round to one would divide by zero
-        knots, surprises, scale = (x.to(query.device, dtype) for x in (self._knots, self._surprises, self._scale))
+        dtype = torch.promote_types(query.dtype, self.knots.dtype)  # knots that round to one would divide by zero
+        knots, surprises, scale = (x.to(query.device, dtype) for x in (self.knots, self.surprises, self.scale))
         upper = torch.searchsorted(knots, query.to(dtype).contiguous()).clamp(1, len(knots) - 1)
         share = (query - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
         inside = torch.lerp(surprises[upper - 1], surprises[upper], share.clamp(0, 1))

@@ -51,7 +51,14 @@ def nested_lists(number: Any, shape: tuple[int, ...]) -> Any:
 
 def list_of(kind: Any, least: int = 0, most: int | None = None) -> Any:
     """The type of a list of so many items of a kind."""
-    return Annotated[list[kind], Len(least, most), FailFast()]
+    return Annotated[list[kind], Len(least, most), _FirstFault()]
+
+
+class _FirstFault(FailFast):
+    """Ends validation at the first fault; hashable, as unions of annotated types want it on Python 3.11."""
+
+    def __hash__(self) -> int:
+        return hash(self.fail_fast)
 
 
 def parse(model: type[Model], body: bytes) -> Model:

@@ -68,7 +68,8 @@ def infer_body(request_model: type[BaseModel], metadata: ModelMetadata) -> dict[
 def describe_components(app: FastAPI, *models: type[BaseModel]) -> None:
     """Adds to an app's finished description the models that bodies and problems refer to."""
     schemas = app.openapi()["components"]["schemas"]  # the app keeps what it returns
-    for model in [ProblemBody, *models]:
+    described: list[type[BaseModel]] = [ProblemBody, *models]
+    for model in described:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
 

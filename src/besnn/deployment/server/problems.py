@@ -116,6 +116,5 @@ class CatchUnexpected:
             frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
             _LOG.error("unexpected", extra={"fields": {"error": type(error).__name__, "frames": frames}})
             if not started:
-                await Problem(500, "internal", "the service failed on this request: see its log").response()(
-                    scope, receive, send
-                )
+                problem = Problem(500, "internal", "the service failed on this request: see its log")
+                await problem.response()(scope, receive, send)

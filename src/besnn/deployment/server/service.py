@@ -76,10 +76,8 @@ class Service:
         try:
             predictions = await self._batcher.submit(inputs)
         except QueueFullError as full:
-            problem = Problem(
-                429, "busy", "too many inputs wait already: try again later", {"Retry-After": str(full.retry_after)}
-            )
-            raise problem from None
+            retry = {"Retry-After": str(full.retry_after)}
+            raise Problem(429, "busy", "too many inputs wait already: try again later", retry) from None
         if observe:
             self._observe(predictions)
         return predictions

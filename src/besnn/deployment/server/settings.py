@@ -54,10 +54,10 @@ def parse_settings(values: Mapping[str, object], overrides: Iterable[str] = ()) 
     given = dict(values)
     for override in overrides:
         field, equals, value = override.partition("=")
-        if not equals or field == "token":  # a token on the command line can be read by every user of the machine
-            raise InputError(
-                f"--set {field!r}: write it as field=value, for instance deadline_seconds=5; for a token --token-file"
-            )
+        if not equals:
+            raise InputError(f"--set {override!r}: write it as field=value, for instance deadline_seconds=5")
+        if field == "token":
+            raise InputError("--set token: every user of the machine can read the command line; use --token-file")
         given[field] = value
     try:
         return Settings.model_validate(given)

@@ -1,0 +1,89 @@
+"""Export: a detector as one file that ONNX Runtime or plain PyTorch runs without besnn."""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from besnn.deployment.graph import DecisionNetwork, Decisions
+from besnn.detector import Detector
+from besnn.errors import InputError
+from besnn.files import atomic_path
+
+OPSET = 20
+FORMATS = ("onnx", "torch")
+
+
+def export(detector: Detector, path: Path, form: str = "onnx") -> None:
+    """Writes one graph from raw inputs to label, probabilities, score, p-value and flag, with a batch of any size.
+
+    Args:
+        detector: calibrated.
+        path: the file to write: `.onnx`, or `.pt2` for `torch`.
+        form: `"onnx"` (opset 20) or `"torch"` (a `torch.export` program).
+    """
+    if form not in FORMATS:
+        raise InputError(f"format {form!r} is unknown: use {' or '.join(FORMATS)}")
+    program = export_program(detector)
+    with atomic_path(path) as partial:
+        if form == "torch":
+            torch.export.save(program, str(partial), extra_files={"besnn.json": json.dumps(_description(detector))})
+        else:
+            _write_onnx(program, detector, partial)
+
+
+def export_program(detector: Detector) -> torch.export.ExportedProgram:
+    """The detector as a `torch.export` program with a dynamic batch."""
+    network = _Tupled(DecisionNetwork(detector)).eval()
+    dtype = torch.uint8 if len(detector.input_shape) == 3 else torch.float32
+    example = torch.zeros(3, *detector.input_shape, dtype=dtype, device=detector.device)
+    with torch.no_grad():
+        return torch.export.export(network, (example,), dynamic_shapes={"inputs": {0: torch.export.Dim("batch", min=1)}})
+
+
+class _Tupled(nn.Module):
+    """Gives plain tuples, which every runtime knows."""
+
+    def __init__(self, network: DecisionNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(self.network(inputs))
+
+
+def _write_onnx(program: torch.export.ExportedProgram, detector: Detector, path: Path) -> None:
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  # torch's exporter needs it
+    except ImportError:
+        raise InputError("export to ONNX needs the onnx extra: pip install 'besnn[onnx]'") from None
+    exported = torch.onnx.export(
+        program,
+        (),
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=["inputs"],
+        output_names=list(Decisions._fields),
+        verbose=False,
+    )
+    assert exported is not None
+    model = exported.model_proto
+    for key, value in _description(detector).items():
+        onnx.helper.set_model_props(model, {**{p.key: p.value for p in model.metadata_props}, key: json.dumps(value)})
+    onnx.checker.check_model(model)
+    onnx.save_model(model, str(path))
+
+
+def _description(detector: Detector) -> dict[str, object]:
+    """What somebody needs to read the graph's answers."""
+    assert detector.threshold is not None
+    return {
+        "class_names": list(detector.class_names),
+        "feature_names": list(detector.feature_names),
+        "input_shape": list(detector.input_shape),
+        "score": detector.scoring.name,
+        "alpha": detector.threshold.alpha,
+        "threshold": detector.threshold.threshold,
+    }

@@ -1,0 +1,113 @@
+"""An exported detector gives the library's own answers: as a network, as a torch program, in ONNX Runtime."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from besnn.data import Dataset, digits, made_up_outliers, two_moons
+from besnn.deployment.export import export, export_program
+from besnn.deployment.graph import DecisionNetwork
+from besnn.detector import Detector
+from besnn.errors import InputError, NotReadyError
+from besnn.fitting import fit_detector
+from besnn.training import load_recipe
+
+ort = pytest.importorskip("onnxruntime", reason="the onnx extra is not installed")
+
+SCORES = ["tempered-entropy", "nearest-neighbour", "class-gaussian", "combined"]
+FEW = ["training.epochs=1", "score.densities=[nearest-neighbour, class-gaussian]"]
+
+
+def fitted(recipe: str, dataset: Dataset, *overrides: str) -> Detector:
+    return fit_detector(load_recipe(recipe, [*FEW, *overrides]), dataset).detector
+
+
+@pytest.fixture(scope="module", params=SCORES)
+def digits_detector(request: pytest.FixtureRequest) -> Detector:
+    return fitted("digits", digits(), f"score.name={request.param}", "method.members=2")
+
+
+@pytest.fixture(scope="module")
+def inputs() -> np.ndarray:
+    known = digits().inputs[:150]
+    return np.concatenate([known, *made_up_outliers(known[:50]).values()])
+
+
+def assert_equal_answers(detector: Detector, inputs: np.ndarray, answers: list[np.ndarray]) -> None:
+    expected = detector.predict(inputs)
+    label, probabilities, score, p_value, is_ood = answers
+    np.testing.assert_array_equal(label, expected.indices)
+    np.testing.assert_allclose(probabilities, expected.probabilities, atol=1e-4)
+    np.testing.assert_allclose(score, expected.score, rtol=1e-4, atol=1e-4)
+    # A score may round across a calibration score: then the p-value moves by one rank, and a decision on the edge with it.
+    rank = 1 / (len(detector.threshold.scores) + 1)
+    assert np.abs(p_value - expected.p_value).max() <= rank * 1.01
+    edge = np.abs(expected.score - detector.threshold.threshold) < 1e-4 * max(1, abs(detector.threshold.threshold))
+    np.testing.assert_array_equal(is_ood[~edge], expected.is_ood[~edge])
+    assert is_ood.any()
+    assert not is_ood.all()
+
+
+def test_decision_network_gives_the_detectors_answers(digits_detector, inputs):
+    with torch.no_grad():
+        decisions = DecisionNetwork(digits_detector)(torch.from_numpy(inputs))
+    assert_equal_answers(digits_detector, inputs, [part.numpy() for part in decisions])
+
+
+def test_onnx_runtime_gives_the_detectors_answers_for_any_batch(digits_detector, inputs, tmp_path):
+    export(digits_detector, tmp_path / "model.onnx")
+    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    assert_equal_answers(digits_detector, inputs, session.run(None, {"inputs": inputs}))
+    for count in (1, 7):
+        (label, *_) = session.run(None, {"inputs": inputs[:count]})
+        assert label.shape == (count,)
+    names = json.loads(session.get_modelmeta().custom_metadata_map["class_names"])
+    assert names == list(digits_detector.class_names)
+
+
+def test_torch_program_gives_the_detectors_answers_after_a_round_trip(digits_detector, inputs, tmp_path):
+    export(digits_detector, tmp_path / "model.pt2", form="torch")
+    program = torch.export.load(str(tmp_path / "model.pt2")).module()
+    with torch.no_grad():
+        assert_equal_answers(digits_detector, inputs, [part.numpy() for part in program(torch.from_numpy(inputs))])
+
+
+@pytest.mark.parametrize("method", ["softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+def test_every_method_exports(method, tmp_path):
+    recipe = load_recipe("two-moons", [*FEW, f"method={{name: {method}}}", "score.name=method"])
+    detector = fit_detector(recipe, two_moons(400)).detector
+    export(detector, tmp_path / "model.onnx")
+    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    points = np.random.default_rng(0).uniform(-3, 3, (64, 2)).astype(np.float32)
+    label, _, score, *_ = session.run(None, {"inputs": points})
+    expected = detector.predict(points)
+    np.testing.assert_array_equal(label, expected.indices)
+    np.testing.assert_allclose(score, expected.score, rtol=1e-4, atol=1e-4)
+
+
+def test_the_graph_runs_without_besnn_and_torch(tmp_path):
+    detector = fitted("two-moons", two_moons(400))
+    export(detector, tmp_path / "model.onnx")
+    example = Path(__file__).parents[2] / "examples" / "onnx_runtime.py"
+    done = subprocess.run(
+        [sys.executable, str(example), "model.onnx"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "unknown" in done.stdout
+    assert not {"besnn", "torch"} & set(done.stdout.split("modules:")[1].split())
+
+
+def test_an_uncalibrated_detector_says_what_is_missing():
+    recipe = load_recipe("two-moons", [*FEW, "data.calibration=0"])
+    with pytest.raises(NotReadyError, match="calibrate"):
+        export_program(fit_detector(recipe, two_moons(300)).detector)
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(InputError, match="use onnx or torch"):
+        export(fitted("two-moons", two_moons(300)), tmp_path / "x", form="tflite")
+    assert list(tmp_path.iterdir()) == []
