@@ -26,9 +26,14 @@ def test_a_file_appears_whole_and_alone(tmp_path):
 def test_a_failed_writer_leaves_the_old_file_and_nothing_else(tmp_path):
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with pytest.raises(ZeroDivisionError), atomic_path(target) as partial:
-        partial.write_text("new")
-        _ = 1 / 0
+
+    def fail():
+        with atomic_path(target) as partial:
+            partial.write_text("new")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert target.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
 

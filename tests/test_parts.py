@@ -32,7 +32,7 @@ def config(**settings):
 def test_no_row_is_in_two_parts_and_none_is_lost(seed, limit, classes, numbered):
     divided = divide(numbered, config(validation=0.2, calibration=0.1, limit=limit, classes=classes), seed)
     found = [rows(part) for part in (divided.training, divided.validation, divided.calibration)]
-    together = sum(found, [])
+    together = [row for part in found for row in part]
     total = min(limit or 400, 400 if classes is None else 200)
     assert len(together) == len(set(together)) == total
     assert [len(part) for part in found] == [0.7 * total, 0.2 * total, 0.1 * total]

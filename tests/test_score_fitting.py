@@ -113,7 +113,7 @@ def test_a_density_needs_no_validation(detector, fitted):
 
 
 def test_names_are_checked(detector, fitted):
-    with pytest.raises(InputError, match="score.name='bogus' is unknown for be-snn"):
+    with pytest.raises(InputError, match=r"score.name='bogus' is unknown for be-snn"):
         fit_scoring(detector, ScoreConfig(name="bogus"), fitted.parts.training, fitted.parts.validation)
     with pytest.raises(InputError, match="needs validation data"):
         fit_scoring(detector, ScoreConfig(name="combined"), fitted.parts.training, None)

@@ -16,8 +16,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from besnn.data import Dataset, Inputs, require_classes
+from besnn.data import Dataset, Inputs
 from besnn.data.arrays import inputs_from_rows
+from besnn.data.splits import split_indices
 from besnn.detection import ConformalThreshold
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
@@ -25,9 +26,7 @@ from besnn.fitting import fit_detector
 from besnn.training import Recipe, make_fabric, parse_recipe
 
 LEAST_EPOCHS, LEAST_STEPS = 20, 100  # of training, unless told otherwise
-LEAST_CALIBRATION, LEAST_VALIDATION = 2, 10  # rows; a smaller part tells nothing, so its rows are trained on
-LARGEST = float(np.finfo(np.float32).max) / 4  # float32 still holds differences of such numbers
-FARTHEST = 1e6  # standard deviations from a column's mean: what is farther off is as strange, and would overflow
+LEAST_CALIBRATION = 2  # rows; fewer rank nothing
 
 
 class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -42,14 +41,14 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         feature_dim: d, the length of a feature vector, and of the class-feature generator's noise and hidden layer.
         epochs: passes through the training rows; None for 20, or as many more as make 100 optimiser steps.
         batch_size: rows in an optimiser step.
-        learning_rate: its peak; a cosine brings it to 0.
+        learning_rate: AdamW's, at its peak; a cosine brings it to 0.
         weight_decay: of the shared weights.
-        score_name: what `ood_score` is: `method` for the paper's tempered entropy, `class-gaussian` or `nearest-neighbour` for
-            a feature density, `combined` for both, or `auto` for the best of them on outliers made up from validation rows.
-        validation: share of the rows to choose and combine scores on. Fewer than 10 such rows are trained on instead, and
-            `auto` then means `method`.
-        calibration: share of the rows held out for p-values and thresholds, drawn without regard to class. Fewer than 2 such
-            rows are trained on instead.
+        score_name: what `ood_score` is. `class-gaussian` and `nearest-neighbour` are feature densities, `method` is the paper's
+            tempered entropy, `combined` adds both kinds, `auto` takes the best of all on outliers made up from validation rows.
+            None for `class-gaussian` on tables and `nearest-neighbour` on images.
+        validation: share of the rows kept from training for `auto` and `combined`; other scores need none.
+        calibration: share of the rows kept from training for p-values and thresholds, drawn without regard to class. Where that
+            makes fewer than two rows, none are.
         accelerator: `cpu`, `gpu`, `mps`, or `auto` for the best there is.
         random_state: as everywhere in scikit-learn.
 
@@ -57,8 +56,8 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         classes_: the class labels, sorted, `[classes]`.
         n_features_in_: columns of the table; for images, the length of an image's first axis.
         feature_names_in_: the columns' names, where a data frame had them.
-        detector_: the trained `Detector`. `detector_.save(path)` writes the file that `besnn score` and `besnn serve` take. Its
-            false-alarm rate is 0.05 where there are calibration rows enough (19); else it is not calibrated.
+        detector_: the trained `Detector`. `detector_.save(path)` writes the file that `besnn score` and `besnn serve` take. It
+            decides at alpha = 0.05 where there are calibration rows enough (19); else it is not calibrated.
         calibration_scores_: `ood_score` of the calibration rows.
         history_: loss terms, one dictionary an epoch.
 
@@ -77,9 +76,9 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         feature_dim: int = 32,
         epochs: int | None = None,
         batch_size: int = 64,
-        learning_rate: float = 0.003,
+        learning_rate: float = 0.002,
         weight_decay: float = 5e-4,
-        score_name: str = "auto",
+        score_name: str | None = None,
         validation: float = 0.1,
         calibration: float = 0.2,
         accelerator: str = "cpu",
@@ -103,26 +102,27 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         rows, targets = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
         check_classification_targets(targets)
         self.classes_, labels = np.unique(targets, return_inverse=True)
+        inputs = _training_table(rows) if rows.ndim == 2 else _images(rows)
         seed = int(check_random_state(self.random_state).randint(2**31))
-        dataset = Dataset(
-            _training_table(rows) if rows.ndim == 2 else _images(rows),
-            labels.astype(np.int64),
+        held_out, rest = _hold_out(len(inputs), self._recipe(seed).data.calibration, seed)
+        if len(lost := np.setdiff1d(labels, labels[rest])):
+            warnings.warn(
+                f"no row of class {self.classes_[lost[0]]!r} is left to train on: give more, or lower calibration", stacklevel=2
+            )
+        training = Dataset(
+            inputs[rest],
+            labels[rest].astype(np.int64),
             tuple(str(label) for label in self.classes_),
             name="X",
             feature_names=tuple(getattr(self, "feature_names_in_", ())),
         )
-        wanted = self._recipe(seed)
-        calibration, training = _hold_out(dataset, wanted.data.calibration, seed)
-        with _torch_as_it_was():
-            fitted = fit_detector(
-                self._recipe(seed, _overrides(wanted, len(training), self.epochs is None)),
-                training,
-                fabric=make_fabric(accelerator=self.accelerator),
-            )
+        with _torch_precision_kept():
+            fabric = make_fabric(accelerator=self.accelerator)
+            fitted = fit_detector(self._recipe(seed, self._adaptations(training)), training, fabric=fabric)
         self.detector_, self.history_ = fitted.detector, fitted.history
-        self.calibration_scores_ = self.detector_.score(calibration)
-        with contextlib.suppress(InputError):  # too few rows for a threshold at this rate
-            self.detector_.threshold = ConformalThreshold(self.calibration_scores_)
+        self.calibration_scores_ = self.detector_.score(inputs[held_out])
+        with contextlib.suppress(InputError):  # too few rows for this rate
+            self.detector_.threshold = ConformalThreshold(self.calibration_scores_, alpha=0.05)
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -138,15 +138,16 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def ood_score(self, X: ArrayLike) -> NDArray[np.float32]:
         """How strange inputs are, `[n]`: higher = more out-of-distribution."""
-        return self.detector_.score(self._inputs(X))
+        inputs = self._inputs(X)
+        return self.detector_.score(inputs)
 
     def p_value(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How ordinary inputs are, `[n]`: the share of calibration rows at least as strange, counting the input itself."""
+        """How ordinary inputs are, `[n]`: the share of calibration rows, and the input itself, that are at least as strange."""
         scores = self.ood_score(X)
-        return self.conformal(alpha=0.5).p_values(scores)  # p-values do not depend on alpha; this one asks for least rows
+        return self.conformal(alpha=0.5).p_values(scores)  # p-values do not depend on alpha; a large one needs few rows
 
     def is_ood(self, X: ArrayLike, alpha: float = 0.05) -> NDArray[np.bool_]:
-        """Whether inputs are out-of-distribution, `[n]`; of inputs like those of `fit`, at most a share alpha is so called."""
+        """Whether inputs are out-of-distribution, `[n]`; for new inputs of the kind in `fit` it is true with P ≤ alpha."""
         scores = self.ood_score(X)
         return self.conformal(alpha).is_ood(scores)
 
@@ -154,26 +155,22 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """The threshold on `ood_score` at a false-alarm rate, from the calibration rows.
 
         Raises:
-            NotReadyError: no rows were held out.
-            InputError: too few for this rate.
+            NotReadyError: there are no calibration rows.
+            InputError: there are too few for this rate.
         """
         check_is_fitted(self)
         if not len(self.calibration_scores_):
-            raise NotReadyError(f"calibration={self.calibration} held out no rows to calibrate on: raise it, or fit more rows")
+            raise NotReadyError(f"calibration={self.calibration} held out no rows to calibrate on: raise it, or give more rows")
         try:
             return ConformalThreshold(self.calibration_scores_, alpha)
         except InputError as error:
             raise InputError(f"{error} (calibration={self.calibration} is the share of rows that fit holds out)") from None
 
-    def _inputs(self, X: ArrayLike) -> Inputs:
+    def _inputs(self, X: ArrayLike) -> NDArray[np.generic]:
         """Checked inputs as the detector takes them."""
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, allow_nd=True)
-        if rows.ndim != 2 or len(self.detector_.input_shape) != 1:
-            return _images(rows)
-        mean, std = (t.double().cpu().numpy() for t in (self.detector_.preprocessing.mean, self.detector_.preprocessing.std))
-        reach = FARTHEST * std
-        return np.clip(rows, np.maximum(mean - reach, -LARGEST), np.minimum(mean + reach, LARGEST)).astype(np.float32)
+        rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True)
+        return rows.astype(np.float64) if rows.ndim == 2 else _images(rows)
 
     def _recipe(self, seed: int, overrides: Iterable[str] = ()) -> Recipe:
         """The recipe that the parameters describe; a wrong one is an error that names its field."""
@@ -181,12 +178,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             "name": type(self).__name__,
             "data": {"source": "X", "validation": self.validation, "calibration": self.calibration},
             "backbone": {"hidden": self.hidden, "feature_dim": self.feature_dim},
-            "method": {
-                "name": "be-snn",
-                "members": self.members,
-                "noise_dim": self.feature_dim,
-                "hidden_dim": self.feature_dim,
-            },
+            "method": {"members": self.members, "noise_dim": self.feature_dim, "hidden_dim": self.feature_dim},
             "training": {
                 "epochs": LEAST_EPOCHS if self.epochs is None else self.epochs,
                 "batch_size": self.batch_size,
@@ -194,12 +186,28 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
                 "gradient_every": 4,
                 "optimiser": {"name": "adamw", "learning_rate": self.learning_rate, "weight_decay": self.weight_decay},
             },
-            "score": {"name": self.score_name, "densities": ("class-gaussian", "nearest-neighbour"), "neighbour": 10},
+            "score": {
+                "name": "method" if self.score_name is None else self.score_name,
+                "densities": ("class-gaussian", "nearest-neighbour"),
+                "neighbour": 10,
+            },
         }
         return parse_recipe(content, overrides)
 
+    def _adaptations(self, training: Dataset) -> list[str]:
+        """What the training rows change in the recipe."""
+        changes = ["data.calibration=0"]  # fit has held them out already
+        if self.score_name not in ("auto", "combined"):
+            changes.append("data.validation=0")
+        if self.score_name is None and _varies_within_classes(training):
+            changes.append(f"score.name={'nearest-neighbour' if training.is_image else 'class-gaussian'}")
+        if self.epochs is None:
+            steps_per_epoch = max(1, len(training) // self.batch_size)
+            changes.append(f"training.epochs={max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps_per_epoch))}")
+        return changes
+
     def __getstate__(self) -> dict[str, Any]:
-        """The detector as the bytes of its file: what networks are made of does not pickle."""
+        """The detector as the bytes of its file: a network's code does not pickle, its weights do."""
         state = dict(super().__getstate__())
         if "detector_" in state:
             state["detector_"] = _to_bytes(state["detector_"])
@@ -212,48 +220,39 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         super().__setstate__(state)
 
 
-def _hold_out(dataset: Dataset, share: float, seed: int) -> tuple[Inputs, Dataset]:
-    """Inputs to calibrate on, drawn without regard to class as the guarantee requires, and the rest to train on."""
-    count = round(share * len(dataset))
+def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row numbers to calibrate on, drawn without regard to class as the guarantee requires, and all others."""
+    count = round(share * rows)
     if count < LEAST_CALIBRATION:
-        return dataset.inputs[:0], dataset
-    calibration, training = dataset.split(count, seed=seed, stratify=False)
-    if lost := set(range(len(dataset.class_names))).difference(np.unique(require_classes(training))):
-        names = ", ".join(dataset.class_names[label] for label in sorted(lost))
-        warnings.warn(f"no row of class {names} is left to train on: give more rows of it, or lower calibration", stacklevel=3)
-    return calibration.inputs, training
+        return np.arange(0), np.arange(rows)
+    held_out, rest = split_indices(rows, [count], seed=seed)
+    return held_out, rest
 
 
-def _overrides(wanted: Recipe, rows: int, default_epochs: bool) -> list[str]:
-    """What so many training rows change in a recipe."""
-    validation = round(wanted.data.validation * rows)
-    held_out = validation if validation >= LEAST_VALIDATION else 0
-    overrides = ["data.calibration=0"]  # done before
-    if not held_out:
-        overrides.append("data.validation=0")
-    if default_epochs:
-        steps_per_epoch = max(1, (rows - held_out) // wanted.batch_size)
-        overrides.append(f"training.epochs={max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps_per_epoch))}")
-    return overrides
+def _varies_within_classes(dataset: Dataset) -> bool:
+    """Whether any row differs from another of its class: where none does, feature densities have no width."""
+    _, first, place = np.unique(dataset.labels, return_index=True, return_inverse=True)
+    return bool((dataset.inputs != dataset.inputs[first[place]]).any())
 
 
-def _training_table(X: NDArray[np.generic]) -> NDArray[np.float32]:
+def _training_table(rows: NDArray[Any]) -> NDArray[np.float32]:
     """A table in float32; refuses a column that is too large for it, or that varies more finely than it can tell."""
     with np.errstate(over="ignore", invalid="ignore"):
-        largest, spread = np.abs(X).max(axis=0), X.std(axis=0, dtype=np.float64)
-    lost = (largest > LARGEST) | ((spread > 1e-9 * largest) & (spread < 1e-6 * largest))
-    if lost.any():
+        largest, spread = np.abs(rows).max(axis=0), rows.std(axis=0, dtype=np.float64)
+    too_large = largest > np.finfo(np.float32).max / 2
+    too_fine = (spread < 1e-6 * largest) & (spread > 1e-9 * largest)  # what varies less than that is constant, but for rounding
+    if (lost := too_large | too_fine).any():
         column = int(np.argmax(lost))
         raise InputError(
             f"column {column} reaches {largest[column]:g} and varies by {spread[column]:g}, which float32 does not hold: "
             "standardise it first, as in make_pipeline(StandardScaler(), BESNNClassifier())"
         )
-    return X.astype(np.float32)
+    return rows.astype(np.float32)
 
 
-def _images(X: NDArray[np.generic]) -> Inputs:
+def _images(rows: NDArray[Any]) -> Inputs:
     """Images as uint8."""
-    images, errors = inputs_from_rows(X)
+    images, errors = inputs_from_rows(rows)
     for row, error in enumerate(errors):
         if error:
             raise InputError(f"image {row} has {error}: pass whole numbers from 0 to 255, or floats in [0, 1]")
@@ -261,13 +260,11 @@ def _images(X: NDArray[np.generic]) -> Inputs:
 
 
 @contextlib.contextmanager
-def _torch_as_it_was() -> Iterator[None]:
-    """Puts torch's random state and float32 precision back afterwards."""
+def _torch_precision_kept() -> Iterator[None]:
+    """Puts back torch's global float32 precision, which choosing a device sets."""
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
-        with torch.random.fork_rng(devices):
-            yield
+        yield
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn

@@ -44,12 +44,12 @@ def image_folder(folder, write_csv, draw_shapes):
 
 
 def npz_of_images(folder, write_csv, draw_shapes):
-    images, labels = datasets.load_digits(return_X_y=True)
+    images, labels = datasets.load_digits(n_class=4, return_X_y=True)
     images = images.reshape(-1, 8, 8) / 16
-    np.savez(folder / "train.npz", images=images[:500], labels=labels[:500])
-    np.savez(folder / "test.npz", images=images[500:900], labels=labels[500:900])
+    np.savez(folder / "train.npz", images=images[:400], labels=labels[:400])
+    np.savez(folder / "test.npz", images=images[400:], labels=labels[400:])
     np.savez(folder / "noise.npz", images=np.random.default_rng(0).random((50, 8, 8)))
-    return folder / "train.npz", folder / "test.npz", folder / "noise.npz", ["--epochs=16", "--set=training.batch_size=32"]
+    return folder / "train.npz", folder / "test.npz", folder / "noise.npz", ["--epochs=20", "--set=training.augment.crop=0"]
 
 
 @pytest.mark.parametrize("make", [breast_cancer, wine, image_folder, npz_of_images], ids=lambda make: make.__name__)

@@ -48,5 +48,5 @@ def test_a_newer_version_asks_for_an_upgrade(tmp_path):
     path = tmp_path / "model.safetensors"
     newer = FileKind(MODEL_FILE.format, MODEL_FILE.version + 1, MODEL_FILE.noun, MODEL_FILE.remedy)
     write_tensor_file(path, newer, TENSORS, {})
-    with pytest.raises(DataError, match="format version 2, newer than this besnn reads.*upgrade besnn"):
+    with pytest.raises(DataError, match=r"format version 2, newer than this besnn reads.*upgrade besnn"):
         read_model_file(path)

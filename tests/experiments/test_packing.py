@@ -1,6 +1,7 @@
 """Many runs: what is left out, what fails, what is left over; one by one and side by side."""
 
 import importlib
+import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from besnn.experiments.packing import run_all
 from besnn.experiments.runs import Run, Workspace
 from besnn.experiments.table1 import table1_runs
 from besnn.fitting import Fitted
+from besnn.training.record import read_record
 
 
 def measure_nothing(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
@@ -70,6 +72,13 @@ def test_an_unforeseen_error_is_one_line_too(runs: list[Run], workspace: Workspa
     assert said[0].endswith("failed RuntimeError: CUDA is out of memory")
 
 
+def test_a_run_is_stopped_when_the_time_is_up(small: dict[str, tuple[str, ...]], workspace: Workspace) -> None:
+    endless = table1_runs("fashion-mnist", [0], [*small["fashion-mnist"], "training.epochs=100000"], methods=["softmax"])
+    with pytest.raises(BesnnError, match="1 of 1 runs are left"):
+        run_all(endless, measure_nothing, workspace, time_limit=2, say=lambda line: None)
+    assert workspace.scratch(endless[0]).is_dir()
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nothing_starts_when_the_time_is_up(runs: list[Run], workspace: Workspace, workers: int) -> None:
     said: list[str] = []
@@ -100,16 +109,23 @@ def test_workers_do_the_same_and_fail_each_for_itself(
     assert _figures(alone, runs[0]) == _figures(workspace, runs[0])
 
 
-def test_a_worker_that_dies_is_a_failed_run(runs: list[Run], workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_worker_is_a_failed_run_and_an_interrupt_stops_the_others(
+    runs: list[Run], small: dict[str, tuple[str, ...]], workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
+    endless = table1_runs("fashion-mnist", [0], [*small["fashion-mnist"], "training.epochs=100000"], methods=["gaussian"])
     said: list[str] = []
-    with pytest.raises(BesnnError, match="1 of 1 runs failed"):
-        run_all(runs[:1], importlib.import_module("fatal").die, workspace, workers=2, say=said.append)
-    assert said[0].endswith("failed its process ended with exit code 3")
+
+    def interrupt(line: str) -> None:
+        said.append(line)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all([runs[0], *endless], importlib.import_module("fatal").die, workspace, workers=2, say=interrupt)
+    assert said == [f"[1/2] table1/{runs[0].name}: failed its process ended with exit code 3"]
+    assert multiprocessing.active_children() == []
 
 
 def _figures(workspace: Workspace, run: Run) -> object:
-    from besnn.training.record import read_record
-
     fields = read_record(workspace.record(run))
     return fields["accuracy"], fields["scores"]

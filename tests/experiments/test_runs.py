@@ -4,6 +4,7 @@ import pytest
 
 from besnn.errors import InputError
 from besnn.experiments.ablations import ablation_runs
+from besnn.experiments.benchmarks import benchmark_of
 from besnn.experiments.near_ood import near_ood_runs
 from besnn.experiments.runs import Run, Workspace, find_twin, is_recorded, reproduction_recipe, select
 from besnn.experiments.table1 import FURTHER_METHODS, PAPER_METHODS, table1_runs
@@ -119,3 +120,8 @@ def test_tables_share_runs_of_the_same_recipe_and_sets(workspace: Workspace) -> 
     assert find_twin(same, workspace) == path
     assert find_twin(table1_runs("fashion-mnist", [1])[0], workspace) is None
     assert find_twin(Run("x", run.recipe, ("mnist",)), workspace) is None
+
+
+def test_an_unknown_benchmark_is_told_of_with_those_there_are() -> None:
+    with pytest.raises(InputError, match="'mnist': use one of fashion-mnist, cifar10"):
+        benchmark_of("mnist")

@@ -68,6 +68,14 @@ def test_gradients_reach_the_input(model, preprocessing):
     assert raw.grad.abs().sum() > 0
 
 
+def test_classes_are_frozen_where_they_were_not(tiny_recipe, preprocessing):
+    model, _ = build_method(tiny_recipe("backbone.hidden=[4]"), (1, 8, 8), 3)
+    network = InferenceNetwork(model.eval(), preprocessing)
+    assert model.frozen
+    with torch.no_grad():
+        assert torch.equal(network(PIXELS)[0], network(PIXELS)[0])
+
+
 def test_a_layer_that_is_not_there(model, preprocessing):
     with pytest.raises(InputError, match="no layer 'attic'"):
         InferenceNetwork(model, preprocessing, "attic")

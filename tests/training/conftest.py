@@ -13,7 +13,7 @@ from besnn.training.reporting import Reporter, Row, Silent
 from besnn.training.source import ArraySource
 
 
-class Interrupted(Exception):
+class InterruptedRunError(Exception):
     """Stands for whatever stops a run."""
 
 
@@ -26,7 +26,7 @@ class StopAfter(Silent):
     def step(self) -> None:
         self.steps -= 1
         if self.steps < 0:
-            raise Interrupted
+            raise InterruptedRunError
 
 
 @dataclass
@@ -73,7 +73,7 @@ def train() -> Callable[..., Outcome]:
         held_out = None if validation is None else ArraySource(validation, fabric.device)
         try:
             history = trainer.fit(source, held_out, resume)
-        except Interrupted:
+        except InterruptedRunError:
             history = trainer.progress.history
         return Outcome(model, history, trainer)
 

@@ -40,9 +40,7 @@ DATA = two_moons(240)
 def train(folder: Path) -> None:
     """A whole run, from the checkpoint on if there is one; half of its time goes into writing checkpoints."""
     fabric = make_fabric(accelerator="cpu")
-    fitted = fit_detector(
-        parse_recipe(RECIPE), DATA, fabric=fabric, run_folder=folder / "run", resume=True, checkpoint_every=1
-    )
+    fitted = fit_detector(parse_recipe(RECIPE), DATA, fabric=fabric, run_folder=folder / "run", resume=True, checkpoint_every=1)
     fitted.detector.save(folder / "model.safetensors")
 
 
@@ -93,7 +91,8 @@ def main(root: Path, kills: int) -> None:
         if weights_digest(folder) != expected:
             wrong.append(folder.name)
         left_over |= {path.name for path in (folder / "run").iterdir() if not path.name.startswith("events.")}
-    print(json.dumps({"killed": killed, "finished": finished, "wrong": wrong, "steps": sorted(steps), "files": sorted(left_over)}))
+    outcome = {"killed": killed, "finished": finished, "wrong": wrong, "steps": sorted(steps), "files": sorted(left_over)}
+    print(json.dumps(outcome))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ def test_a_crop_is_one_of_the_shifts_of_the_reflected_image():
     shifts = [(top, left) for top in range(5) for left in range(5)]
     seen = set()
     for image, frame in zip(random_crop(IMAGES, 2), padded, strict=True):
-        matches = [(t, l) for t, l in shifts if torch.equal(frame[:, t : t + 6, l : l + 5], image)]
+        matches = [(y, x) for y, x in shifts if torch.equal(frame[:, y : y + 6, x : x + 5], image)]
         assert len(matches) == 1
         seen.add(matches[0])
     assert len(seen) > 15  # of 25, by 64 draws
@@ -41,7 +41,7 @@ def test_both():
 
 
 def test_mistakes():
-    with pytest.raises(InputError, match="training.augment is for images"):
+    with pytest.raises(InputError, match=r"training.augment is for images"):
         augment(torch.rand(4, 2), AugmentConfig(flip=True))
     with pytest.raises(InputError, match=r"crop=5 is too much for images of 6×5"):
         augment(IMAGES, AugmentConfig(crop=5))

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from besnn.training import build_method
 from besnn.training.config import Recipe
@@ -27,8 +28,6 @@ def test_without_batch_rows_the_batch_size_counts(tiny_recipe):
 
 @pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
 def test_the_terms_a_method_names_are_those_of_its_objective(method, tiny_recipe, moons):
-    import torch
-
     recipe: Recipe = tiny_recipe(f"method={method}")
     model, objective = build_method(recipe, (2,), 2)
     terms = objective(model, torch.from_numpy(moons.inputs[:32]), torch.from_numpy(moons.labels[:32]))

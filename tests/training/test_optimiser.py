@@ -27,7 +27,11 @@ def roles(model):
 
 def test_roles_follow_what_a_parameter_is():
     network = nn.Sequential(
-        BatchEnsembleConv2d(1, 2, 3, members=2), nn.BatchNorm2d(2), nn.Flatten(), BatchEnsembleLinear(8, 3, members=2), nn.Linear(3, 1)
+        BatchEnsembleConv2d(1, 2, 3, members=2),
+        nn.BatchNorm2d(2),
+        nn.Flatten(),
+        BatchEnsembleLinear(8, 3, members=2),
+        nn.Linear(3, 1),
     )
     assert roles(network) == {
         "0.weight": "decayed",

@@ -1,8 +1,8 @@
 import datetime
 import json
 import re
+import runpy
 import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -35,9 +35,19 @@ def test_a_package_that_merely_lies_in_somebodys_repository_has_no_commit(tmp_pa
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     copy = tmp_path / "copied.py"
     copy.write_text(Path(module.__file__).read_text())
-    code = "import copied; print(copied.source_commit(), copied._version('no-such-package'))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["None", "None"]
+    assert runpy.run_path(str(copy))["source_commit"]() is None
+
+
+def test_where_there_is_no_git_there_is_no_commit(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert source_commit.__wrapped__() is None
+
+
+def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
+    monkeypatch.setattr(module, "PACKAGES", ("torch", "no-such-package"))
+    versions = provenance({})["versions"]
+    assert versions["torch"] is not None
+    assert versions["no-such-package"] is None
 
 
 def test_hardware_in_words():

@@ -6,8 +6,8 @@ import pytest
 
 from besnn.data import two_moons
 from besnn.errors import DataError, InputError
-from besnn.training.checkpoint import CHECKPOINT
 from besnn.tensor_file import read_tensor_file, write_tensor_file
+from besnn.training.checkpoint import CHECKPOINT
 
 VARIANTS = {
     "sgd": [],

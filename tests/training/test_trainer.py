@@ -48,7 +48,10 @@ def test_it_is_the_loop_one_would_write(train, tiny_recipe, moons):
     x = torch.from_numpy((moons.inputs - moons.inputs.mean(0)) / moons.inputs.std(0))
     labels = torch.from_numpy(moons.labels)
     layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
-    groups = [{"params": [layer.weight for layer in layers], "weight_decay": 0.01}, {"params": [layer.bias for layer in layers]}]
+    groups = [
+        {"params": [layer.weight for layer in layers], "weight_decay": 0.01},
+        {"params": [layer.bias for layer in layers]},
+    ]
     optimiser = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 30)
     for epoch in range(3):
@@ -65,12 +68,12 @@ def test_it_is_the_loop_one_would_write(train, tiny_recipe, moons):
 
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
 def test_clipping_bounds_a_step(clip, train, tiny_recipe, moons):
-    recipe = tiny_recipe(*plain_steps("training.epochs=1", "method.members=1"))
+    settings = plain_steps("training.epochs=1", "method.members=1")
     torch.manual_seed(0)
-    model, _ = build_method(recipe, (2,), 2)
+    model, _ = build_method(tiny_recipe(*settings), (2,), 2)
 
     def length_of_step(clip):
-        trained = train(tiny_recipe(*plain_steps("training.epochs=1", "method.members=1", f"training.optimiser.clip={clip}")), moons)
+        trained = train(tiny_recipe(*settings, f"training.optimiser.clip={clip}"), moons)
         moves = [trained.weights[name] - value for name, value in model.state_dict().items()]
         return torch.cat([move.flatten() for move in moves]).norm().item()
 

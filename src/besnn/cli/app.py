@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from besnn.cli import calibrate, data, demo, evaluate, inspect, recipes, reproduce, score, train
+from besnn.cli import calibrate, data, demo, evaluate, inspect, monitor, recipes, reproduce, score, serve, train
 from besnn.cli.errors import exit_code_of
 from besnn.version import __version__
 
@@ -19,7 +19,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command in (demo.demo, train.train, calibrate.calibrate, evaluate.evaluate, score.score, inspect.inspect, recipes.recipes):
+for command in (
+    demo.demo,
+    train.train,
+    calibrate.calibrate,
+    evaluate.evaluate,
+    score.score,
+    serve.serve,
+    monitor.monitor,
+    inspect.inspect,
+    recipes.recipes,
+):
     app.command()(command)
 app.add_typer(data.app)
 app.add_typer(reproduce.app)

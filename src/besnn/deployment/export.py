@@ -1,6 +1,7 @@
 """Export: a detector as one file that ONNX Runtime or plain PyTorch runs without besnn."""
 
 import json
+import warnings
 from pathlib import Path
 
 import torch
@@ -26,7 +27,8 @@ def export(detector: Detector, path: Path, form: str = "onnx") -> None:
     if form not in FORMATS:
         raise InputError(f"format {form!r} is unknown: use {' or '.join(FORMATS)}")
     program = export_program(detector)
-    with atomic_path(path) as partial:
+    with atomic_path(path) as partial, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's exporters warn about their own internals
         if form == "torch":
             torch.export.save(program, str(partial), extra_files={"besnn.json": json.dumps(_description(detector))})
         else:
@@ -39,7 +41,7 @@ def export_program(detector: Detector) -> torch.export.ExportedProgram:
     dtype = torch.uint8 if len(detector.input_shape) == 3 else torch.float32
     example = torch.zeros(3, *detector.input_shape, dtype=dtype, device=detector.device)
     with torch.no_grad():
-        return torch.export.export(network, (example,), dynamic_shapes={"inputs": {0: torch.export.Dim("batch", min=1)}})
+        return torch.export.export(network, (example,), dynamic_shapes={"inputs": {0: torch.export.Dim.AUTO}})
 
 
 class _Tupled(nn.Module):
@@ -59,19 +61,13 @@ def _write_onnx(program: torch.export.ExportedProgram, detector: Detector, path:
         import onnxscript  # noqa: F401  # torch's exporter needs it
     except ImportError:
         raise InputError("export to ONNX needs the onnx extra: pip install 'besnn[onnx]'") from None
+    names = list(Decisions._fields)
     exported = torch.onnx.export(
-        program,
-        (),
-        dynamo=True,
-        opset_version=OPSET,
-        input_names=["inputs"],
-        output_names=list(Decisions._fields),
-        verbose=False,
+        program, (), dynamo=True, opset_version=OPSET, input_names=["inputs"], output_names=names, verbose=False
     )
     assert exported is not None
     model = exported.model_proto
-    for key, value in _description(detector).items():
-        onnx.helper.set_model_props(model, {**{p.key: p.value for p in model.metadata_props}, key: json.dumps(value)})
+    onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in _description(detector).items()})
     onnx.checker.check_model(model)
     onnx.save_model(model, str(path))
 

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing.connection import Connection, wait
@@ -85,21 +85,22 @@ def run_all(
     deadline = float("inf") if time_limit is None else time.time() + time_limit
     plan = Plan(measure, workspace, workers, deadline)
     seen: list[Status] = []
-    for run, outcome in (_one_by_one if workers == 1 else _side_by_side)(pending, plan):
-        seen.append(outcome.status)
-        say(f"[{len(seen)}/{len(pending)}] {run.experiment}/{run.name}: {outcome.status} {outcome.words}".rstrip())
+    with contextlib.closing((_one_by_one if workers == 1 else _side_by_side)(pending, plan)) as outcomes:
+        for run, outcome in outcomes:
+            seen.append(outcome.status)
+            say(f"[{len(seen)}/{len(pending)}] {run.experiment}/{run.name}: {outcome.status} {outcome.words}".rstrip())
     if failed := seen.count(Status.FAILED):
         raise BesnnError(f"{failed} of {len(pending)} runs failed: their lines say why, and the same command tries them again")
     if left := seen.count(Status.LEFT):
         raise BesnnError(f"{left} of {len(pending)} runs are left: the same command goes on with them")
 
 
-def _one_by_one(runs: Sequence[Run], plan: Plan) -> Iterator[tuple[Run, Outcome]]:
+def _one_by_one(runs: Sequence[Run], plan: Plan) -> Generator[tuple[Run, Outcome]]:
     for run in runs:
         yield run, _attempt(run, plan) if time.time() < plan.deadline else Outcome(Status.LEFT)
 
 
-def _side_by_side(runs: Sequence[Run], plan: Plan) -> Iterator[tuple[Run, Outcome]]:
+def _side_by_side(runs: Sequence[Run], plan: Plan) -> Generator[tuple[Run, Outcome]]:
     context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
     waiting = list(runs)
     running: dict[Connection, tuple[Run, BaseProcess]] = {}

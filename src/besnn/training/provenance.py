@@ -1,6 +1,7 @@
 """Where a result comes from: versions, commit, hardware, date."""
 
 import datetime
+import functools
 import platform
 import subprocess
 from importlib import metadata
@@ -23,6 +24,7 @@ def provenance(data_hashes: dict[str, str], device: torch.device = CPU) -> dict[
     }
 
 
+@functools.cache  # the code that runs is the one that was imported
 def source_commit() -> str | None:
     """The commit of the checkout that besnn runs from, with `+` where files were changed; None when installed from a wheel."""
     folder = Path(__file__).parent

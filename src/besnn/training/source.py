@@ -29,7 +29,7 @@ class Source(Protocol):
         ...
 
     def sample(self) -> Tensor:
-        """Raw inputs `[n, ...]` to take statistics of."""
+        """Raw inputs `[n, ...]` to take statistics of, on the CPU: there they come out the same whatever the device."""
         ...
 
 
@@ -58,7 +58,7 @@ class ArraySource:
 
     def sample(self) -> Tensor:
         """All inputs."""
-        return self.inputs
+        return self.inputs.cpu()
 
 
 class FolderSource:
@@ -85,7 +85,7 @@ class FolderSource:
         """Some of the images, drawn at random."""
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
         inputs, _ = next(self.batches(order[:count], count))
-        return inputs
+        return inputs.cpu()
 
 
 def open_source(data: Data, device: torch.device) -> Source:

@@ -1,0 +1,89 @@
+// The last inputs of all clients, and the evidence that they have changed.
+
+import { getDrift } from "./api.js";
+import { byId, drawn, element, percent } from "./dom.js";
+
+const EVERY = 3000; // milliseconds
+const WIDTH = 400;
+const HEIGHT = 90;
+
+export function watchTraffic() {
+  let timer;
+  const look = async () => {
+    clearTimeout(timer);
+    try {
+      show(await getDrift());
+    } catch {
+      byId("alarm").textContent = "The service does not tell.";
+    }
+    timer = setTimeout(look, EVERY);
+  };
+  look();
+  document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : look()));
+  return look;
+}
+
+function show(drift) {
+  const alarm = byId("alarm");
+  alarm.className = drift.alarm ? "raised" : "";
+  const words = alarmWords(drift);
+  if (alarm.textContent !== words) alarm.textContent = words;
+  byId("traffic").replaceChildren(
+    element("p", {}, rateWords(drift)),
+    element("h3", {}, "How ordinary each input was (p-value)"),
+    ordinaryChart(drift.recent),
+    element("h3", {}, "Evidence that inputs have changed"),
+    evidenceChart(drift),
+  );
+}
+
+function alarmWords({ alarm, alarm_step: step, alarm_level: level }) {
+  if (alarm) return `Drift alarm: since input ${step} the inputs are no longer like those it was calibrated on.`;
+  return `No drift alarm. It would be raised falsely with a probability of at most ${percent(1 / level)}, ever.`;
+}
+
+function rateWords({ steps, ood_rate: rate, ood_rate_interval: [low, high], window }) {
+  if (!steps) return "No inputs yet.";
+  return `${steps} inputs; ${percent(rate)} of the last ${Math.min(steps, window)} unknown (95 % interval ${percent(low)} to ${percent(high)}).`;
+}
+
+const across = (place, count) => (count < 2 ? WIDTH / 2 : (WIDTH * place) / (count - 1));
+
+function ordinaryChart(recent) {
+  const unknown = recent.filter(({ is_ood: strange }) => strange).length;
+  const points = recent.map(({ p_value: p, is_ood: strange }, place) => {
+    const [x, y] = [across(place, recent.length), HEIGHT * (1 - p)];
+    if (!strange) return drawn("circle", { class: "known-fill", cx: x, cy: y, r: 2.5 });
+    return drawn("path", { class: "unknown-fill", d: `M${x - 4} ${y + 3} h8 l-4 -8 z` });
+  });
+  const label = `${recent.length} inputs, ${unknown} of them unknown`;
+  return chart(label, ["1", "0"], ...points);
+}
+
+function evidenceChart({ recent, alarm_level: level }) {
+  const values = recent.map(({ log_martingale: log }) => log / Math.LN10);
+  const limit = Math.log10(level);
+  const [low, high] = [Math.min(-1, ...values), Math.max(limit + 1, ...values)];
+  const down = (value) => (HEIGHT * (high - value)) / (high - low);
+  const line = values.map((value, place) => `${place ? "L" : "M"}${across(place, values.length)} ${down(value)}`).join(" ");
+  const last = values.length ? values.at(-1).toFixed(2) : "none";
+  return chart(
+    `Evidence on a logarithmic scale: now 10 to the ${last}, alarm at ${level}`,
+    [`10^${high.toFixed(0)}`, `10^${low.toFixed(0)}`],
+    drawn("line", { class: "threshold", x1: 0, x2: WIDTH, y1: down(limit), y2: down(limit) }),
+    drawn("text", { x: WIDTH, y: down(limit) - 4, "text-anchor": "end" }, `alarm at ${level}`),
+    drawn("path", { class: "evidence", d: line || "M0 0" }),
+  );
+}
+
+function chart(label, [top, bottom], ...marks) {
+  return drawn(
+    "svg",
+    { viewBox: `-40 -8 ${WIDTH + 48} ${HEIGHT + 16}`, role: "img", "aria-label": label },
+    drawn("line", { class: "axis", x1: 0, x2: 0, y1: 0, y2: HEIGHT }),
+    drawn("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
+    drawn("text", { x: -6, y: 8, "text-anchor": "end" }, top),
+    drawn("text", { x: -6, y: HEIGHT, "text-anchor": "end" }, bottom),
+    ...marks,
+  );
+}
