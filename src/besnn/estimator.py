@@ -106,9 +106,8 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         seed = int(check_random_state(self.random_state).randint(2**31))
         held_out, rest = _hold_out(len(inputs), self._recipe(seed).data.calibration, seed)
         if len(lost := np.setdiff1d(labels, labels[rest])):
-            warnings.warn(
-                f"no row of class {self.classes_[lost[0]]!r} is left to train on: give more, or lower calibration", stacklevel=2
-            )
+            name = str(self.classes_[lost[0]])
+            warnings.warn(f"no row of class {name!r} is left to train on: give more, or lower calibration", stacklevel=2)
         training = Dataset(
             inputs[rest],
             labels[rest].astype(np.int64),
@@ -133,7 +132,8 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class labels, `[n]`, however strange the inputs; `is_ood` tells."""
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[best]
         return labels
 
     def ood_score(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -231,6 +231,7 @@ def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], ND
 
 def _varies_within_classes(dataset: Dataset) -> bool:
     """Whether any row differs from another of its class: where none does, feature densities have no width."""
+    assert dataset.labels is not None
     _, first, place = np.unique(dataset.labels, return_index=True, return_inverse=True)
     return bool((dataset.inputs != dataset.inputs[first[place]]).any())
 

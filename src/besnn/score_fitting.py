@@ -107,7 +107,7 @@ def _fit_densities(detector: Detector, config: ScoreConfig, names: tuple[str, ..
         "class-gaussian": ClassGaussianDensity(),
     }
     feature_parts, label_parts = [], []
-    for inputs, labels in in_order(open_source(training.subset(rows), torch.device("cpu")), 4096):
+    for inputs, labels in in_order(open_source(training.subset(rows), torch.device("cpu")), 512):
         feature_parts += [features.cpu() for _, features in detector.outputs(inputs, detector.layer)]
         label_parts.append(labels)
     features, labels = torch.cat(feature_parts, dim=1), torch.cat(label_parts)

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from besnn.data import two_moons
+from besnn.data import ImageSpec, decode_image, two_moons
 from besnn.detector import Detector
 
 COLUMNS = ["input", "label", "probability", "score", "p_value", "is_ood", "error"]
@@ -82,7 +82,10 @@ def test_a_folder_of_images_whatever_is_in_it(besnn, tmp_path, stripes_model, st
     assert list(rows) == ["broken.png", "notes.txt", "same.png", "deep/large.jpg"]
     assert "broken.png" in rows["broken.png"]["error"]
     assert "not an image" in rows["notes.txt"]["error"]
-    assert rows["same.png"]["label"] == rows["deep/large.jpg"]["label"] == "flat"
+    assert rows["deep/large.jpg"]["error"] == ""
+    expected = Detector.load(stripes_model).predict(decode_image(first.read_bytes(), ImageSpec(8, channels=1), "")[None])
+    assert rows["same.png"]["label"] == expected.labels[0]
+    assert rows["same.png"]["score"] == expected.score[0]
 
 
 def test_a_single_image_and_an_npz(besnn, tmp_path, stripes_model, stripes, stripe_folder):

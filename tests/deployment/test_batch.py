@@ -69,14 +69,18 @@ def test_tally_and_progress_add_up_over_batches(detector, moons, tmp_path):
 
 
 def test_a_failure_on_the_way_leaves_the_old_file_and_no_other(detector, tmp_path):
-    rows = "\n".join("0.5,1" for _ in range(60_000))
-    (tmp_path / "points.csv").write_text(f'x1,x2\n{rows}\n"never closed, 1\n')
-    target = tmp_path / "scores.csv"
+    source, target = tmp_path / "points.npz", tmp_path / "scores.csv"
+    np.savez(source, X=np.zeros((20_000, 2), np.float32))
+    content = bytearray(source.read_bytes())
+    content[100_000] ^= 1  # found only by the checksum, after the last row
+    source.write_bytes(content)
     target.write_text("old")
-    with pytest.raises(DataError, match="cannot be read as a table"):
-        score_file(detector, str(tmp_path / "points.csv"), target)
+    seen: list[int] = []
+    with pytest.raises(DataError, match="cannot be read"):
+        score_file(detector, str(source), target, progress=seen.append)
+    assert seen
     assert target.read_text() == "old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["points.csv", "scores.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["points.npz", "scores.csv"]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])

@@ -1,8 +1,9 @@
-"""Data in the official formats that tests make up, and settings under which a run takes a second."""
+"""Data in the official formats that tests make up, settings under which a run takes a second, and made-up records."""
 
 import io
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy.io import savemat
 
 from besnn.data import available
 from besnn.experiments.runs import Workspace
+from besnn.training.record import write_record
 
 ROWS = 90
 SMALL_TRAINING = ("training.epochs=1", "training.batch_rows=64", "training.precision=fp32", "score.neighbour=3")
@@ -70,3 +72,55 @@ def small_generator() -> tuple[str, ...]:
 @pytest.fixture
 def workspace(made_up_data: Path, tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "results", made_up_data, accelerator="cpu")
+
+
+def detection_fields(experiment: str, seed: int, **changes: Any) -> dict[str, Any]:
+    figures = {
+        "auroc": 0.9 + seed / 100,
+        "aupr_in": 0.8,
+        "aupr_out": 0.7,
+        "fpr95": 0.2,
+        "fpr95_ood": 0.3,
+        "n_in": 9,
+        "n_out": 8,
+    }
+    names = ("tempered-entropy", "softmax-entropy", "smallest-distance", "nearest-neighbour")
+    return {
+        "experiment": experiment,
+        "variant": "",
+        "method": "be-snn",
+        "in": "fashion-mnist",
+        "out": ["mnist"],
+        "members": 4,
+        "seed": seed,
+        "accuracy": 0.92,
+        "default_score": "nearest-neighbour",
+        "scores": {name: {"mnist": figures} for name in names},
+        "parameters": 838_124,
+        "seconds": 60.0,
+        "recipe": {},
+        "provenance": {"data_note": "not-mnist:test: a file is partial: 8 of 9 records"},
+    } | changes
+
+
+def plane_fields(method: str, members: int, seed: int, confidence: float) -> dict[str, Any]:
+    rings = [{"inner": 0.0, "outer": 0.5, "mean_confidence": 0.9, "n": 5}]
+    rings.append({"inner": 0.5, "outer": 4.0, "mean_confidence": confidence, "n": 7})
+    subject = {"experiment": "figure1", "in": "two-moons", "method": method, "members": members, "seed": seed}
+    return subject | {"rings": rings, "share_confident": 0.25, "accuracy": 1.0, "parameters": 9, "seconds": 1.0}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Records of two sizes in Table 3, an ablation, Figure 1 and a timing."""
+    root = tmp_path / "results"
+    for seed in range(2):
+        write_record(root / "table3" / f"n4-{seed}.json", detection_fields("table3", seed))
+        write_record(root / "table3" / f"n1-{seed}.json", detection_fields("table3", seed, members=1))
+        changed = detection_fields("ablations", seed, variant="no entropy term")
+        write_record(root / "ablations" / f"{seed}.json", changed)
+        write_record(root / "figure1" / f"duq-{seed}.json", plane_fields("duq", 1, seed, [0.1, 0.4][seed]))
+    write_record(root / "figure1" / "be-snn.json", plane_fields("be-snn", 4, 0, 0.2))
+    timing = {"experiment": "table2", "in": "fashion-mnist", "method": "softmax", "members": 1, "seed": 0, "variant": "a CPU"}
+    write_record(root / "table2" / "softmax.json", timing | {"parameters": 1_152_778, "seconds": 0.25})
+    return root

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from besnn.cli.app import run as besnn
+from besnn.cli.reproduce import InName
 from besnn.evaluation.records import load_records
+from besnn.experiments.benchmarks import BENCHMARKS
 
 Small = dict[str, tuple[str, ...]]
 
@@ -78,6 +80,10 @@ def test_a_failure_ends_in_exit_code_1(
     printed = capsys.readouterr()
     assert "failed training.augment.crop=99" in printed.out
     assert printed.err.startswith("besnn: 1 of 1 runs failed")
+
+
+def test_every_benchmark_can_be_named() -> None:
+    assert {name.value for name in InName} == set(BENCHMARKS)
 
 
 def test_reproduce_alone_tells_its_parts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from besnn.errors import BesnnError, DataError, InputError
 
 ROWS = 65_536
 CELLS = 1000
-SCHEMA = pa.schema([("score", pa.float64()), ("p_value", pa.float64()), ("is_ood", pa.bool_())])
+SCHEMA = pa.schema([("score", pa.float32()), ("p_value", pa.float64()), ("is_ood", pa.bool_())])
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def read_scores(path: Path) -> Iterator[Scores]:
             rows = pa.Table.from_batches([batch]).select(SCHEMA.names).cast(SCHEMA)
             scored = rows.drop_null()
             score, p_value, is_ood = (column.to_numpy() for column in scored.columns)
-            yield Scores(score, p_value, is_ood.astype(bool), rows.num_rows - scored.num_rows)
+            yield Scores(score.astype(np.float64), p_value, is_ood.astype(bool), rows.num_rows - scored.num_rows)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         if isinstance(error, BesnnError):
             raise

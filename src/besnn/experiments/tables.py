@@ -1,5 +1,6 @@
 """The tables that the records of all experiments make."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -49,13 +50,17 @@ def _reported(record: Record) -> Record:
     """A record of a further experiment with the scores that it is about; Tables 1 to 3 choose their own."""
     if record.setting.experiment in _WHOLE_TABLES:
         return record
-    return replace(record, scores={name: record.scores[name] for name in reported_scores([record])})
+    return _with_scores(record, reported_scores([record]))
 
 
 def _tempering(record: Record) -> Record:
     """A run of Table 3 as one of the ablation that tempered and plain softmax are."""
-    scores = {name: record.scores[name] for name in (PAPER_SCORE, _PLAIN_SCORE)}
-    return replace(record, setting=replace(record.setting, experiment="tempered or plain softmax"), scores=scores)
+    setting = replace(record.setting, experiment="tempered or plain softmax")
+    return replace(_with_scores(record, [PAPER_SCORE, _PLAIN_SCORE]), setting=setting)
+
+
+def _with_scores(record: Record, names: Sequence[str]) -> Record:
+    return replace(record, scores={name: sets for name, sets in record.scores.items() if name in names})
 
 
 def _data_notes(results: Path) -> str:

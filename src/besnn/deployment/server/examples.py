@@ -14,7 +14,7 @@ from besnn.detector import Detector
 
 EXAMPLES_OF_A_KIND = 6
 LOOKED_AT = 1000
-_FAR = 8.0  # standard deviations
+_FAR = 3.5  # standard deviations in every column
 
 
 class Example(BaseModel):
@@ -34,7 +34,7 @@ def choose_examples(detector: Detector, inputs: Inputs) -> list[Example]:
     """Some examples of each kind from inputs `[n, ...]` of the classes that a detector knows.
 
     Known: what looks most ordinary in each predicted class. Ambiguous: where two classes are about equally probable.
-    Unknown: outliers made up from the inputs. The first two are not among those that the detector flags.
+    Unknown: outliers made up from images, far rows for tables. The first two are not among those that the detector flags.
     """
     inputs = inputs[np.random.default_rng(0).permutation(len(inputs))[:LOOKED_AT]]
     predictions = detector.predict(inputs)
@@ -45,7 +45,7 @@ def choose_examples(detector: Detector, inputs: Inputs) -> list[Example]:
     closest = accepted[np.argsort(np.ptp(top_two, axis=1)[accepted], kind="stable")]
     ambiguous = closest[~np.isin(closest, known)][:EXAMPLES_OF_A_KIND]
     chosen = [_example("known", inputs[row]) for row in known] + [_example("ambiguous", inputs[row]) for row in ambiguous]
-    if len(inputs) < EXAMPLES_OF_A_KIND:
+    if inputs.ndim == 2 or len(inputs) < EXAMPLES_OF_A_KIND:  # a table's made-up rows may well be ordinary
         return chosen + unknown_examples(detector)
     kinds = list(made_up_outliers(inputs).values())
     return chosen + [_example("unknown", kinds[place % len(kinds)][place]) for place in range(EXAMPLES_OF_A_KIND)]
@@ -58,7 +58,7 @@ def unknown_examples(detector: Detector) -> list[Example]:
     if len(detector.input_shape) == 3:
         return [_example("unknown", image) for image in rng.integers(0, 256, shape, dtype=np.uint8)]
     mean, std = detector.preprocessing.mean.cpu().numpy(), detector.preprocessing.std.cpu().numpy()
-    rows = mean + _FAR * std * rng.choice([-1, 1], shape) * rng.uniform(0.5, 1, shape)
+    rows = mean + _FAR * std * rng.choice([-1, 1], shape) * rng.uniform(0.8, 1, shape)
     return [_example("unknown", row) for row in rows]
 
 

@@ -44,7 +44,7 @@ class Observation:
         try:
             await self.app(scope, receive, note_status)
         finally:
-            route = getattr(scope.get("route"), "path", "other")
+            route = getattr(scope.get("route"), "path", "other")  # what the page is made of has none
             method = scope["method"] if scope["method"] in _METHODS else "other"
             seconds = time.monotonic() - began
             self._metrics.request(route, method, status, seconds)

@@ -31,10 +31,11 @@ async function start() {
   byId("gallery").replaceChildren(...gallery(examples, take));
 }
 
-function facts({ name, method, members, kind, class_names: classes, calibration }) {
+function facts({ name, method, members, kind, input_shape: shape, class_names: classes, calibration }) {
+  const inputs = kind === "images" ? `${shape[2]}×${shape[1]} images` : `tables of ${shape[0]} columns`;
   const sure = calibration.delta === null ? "" : ` with probability ${percent(1 - calibration.delta, 0)}`;
   return (
-    `${name}: ${method} of ${members} members for ${kind} of ${classes.length} classes. ` +
+    `${name}: ${method} of ${members} members for ${inputs}, ${classes.length} classes. ` +
     `It takes at most ${percent(calibration.alpha)} of known inputs for unknown${sure}.`
   );
 }

@@ -38,8 +38,9 @@ function show(drift) {
 }
 
 function alarmWords({ alarm, alarm_step: step, alarm_level: level }) {
-  if (alarm) return `Drift alarm: since input ${step} the inputs are no longer like those it was calibrated on.`;
-  return `No drift alarm. It would be raised falsely with a probability of at most ${percent(1 / level)}, ever.`;
+  const sure = `A false alarm is ever raised with a probability of at most ${percent(1 / level)}.`;
+  if (alarm) return `Drift alarm at input ${step}: the inputs are no longer like those it was calibrated on. ${sure}`;
+  return `No drift alarm. ${sure}`;
 }
 
 function rateWords({ steps, ood_rate: rate, ood_rate_interval: [low, high], window }) {
@@ -79,7 +80,7 @@ function evidenceChart({ recent, alarm_level: level }) {
 function chart(label, [top, bottom], ...marks) {
   return drawn(
     "svg",
-    { viewBox: `-40 -8 ${WIDTH + 48} ${HEIGHT + 16}`, role: "img", "aria-label": label },
+    { viewBox: `-52 -10 ${WIDTH + 60} ${HEIGHT + 20}`, role: "img", "aria-label": label },
     drawn("line", { class: "axis", x1: 0, x2: 0, y1: 0, y2: HEIGHT }),
     drawn("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
     drawn("text", { x: -6, y: 8, "text-anchor": "end" }, top),

@@ -1,0 +1,24 @@
+import json
+
+from besnn.detector import Detector
+
+
+def test_facts_as_json(besnn, moons_model):
+    outcome = besnn("inspect", moons_model, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    facts, detector = json.loads(outcome.out), Detector.load(moons_model)
+    assert facts["bytes"] == moons_model.stat().st_size
+    assert facts["recipe"] == detector.recipe.model_dump(mode="json")
+    assert facts["provenance"] == detector.provenance
+    assert facts["feature_names"] == ["x1", "x2"]
+    assert facts["calibration"]["inputs"] == len(detector.threshold.scores)
+
+
+def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
+    words = besnn("inspect", moons_model).out
+    assert "be-snn, 2 members" in words
+    assert "tables of 2 columns" in words
+    assert "2: upper, lower" in words
+    assert "besnn 0." in words
+    assert "grey images, 8x8" in besnn("inspect", stripes_model).out
+    assert "none yet: run besnn calibrate" in besnn("inspect", uncalibrated_model).out
