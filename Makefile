@@ -2,46 +2,54 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-SOURCES := $(shell find src tests benchmarks -name '*.py' -o -name '*.yaml' -o -name '*.j2' -o -name '*.html' -o -name '*.js' -o -name '*.css') pyproject.toml README.md $(wildcard docs/*.md)
+BASE := $(VENV)/.base
+FULL := $(VENV)/.full
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PACKAGE := $(shell find src -type f -not -name '*.pyc') pyproject.toml
+REST := $(shell find tests benchmarks examples docs results -type f -not -name '*.pyc') README.md
 
 .PHONY: demo test lint types unit format clean install
 
-install: $(STAMP)
+install: $(FULL)
 
-$(STAMP): pyproject.toml constraints.txt
+# What a user gets: the library and the command line.
+$(BASE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "besnn needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,ray,onnx,dev]'
+	$(PIP) torch
+	$(PIP) -e .
 	touch $@
 
-demo: $(VENV)/.demo
-	@cat demo/summary.txt
+# The extras and what development needs.
+$(FULL): $(BASE)
+	$(PIP) -e '.[serve,ray,onnx,dev]'
+	touch $@
 
 # Runs again only when something it is made of has changed.
-$(VENV)/.demo: $(STAMP) $(SOURCES)
+demo: demo/summary.txt
+	@cat demo/summary.txt
+
+demo/summary.txt: $(BASE) $(PACKAGE)
 	$(BIN)/besnn demo --output demo
-	touch $@
 
 test: $(VENV)/.tested
 	@cat $(VENV)/.tested
 
-$(VENV)/.tested: $(STAMP) $(SOURCES)
+$(VENV)/.tested: $(FULL) $(PACKAGE) $(REST)
 	$(MAKE) --no-print-directory lint types unit
 	echo "lint, types and tests passed" > $@
 
-lint: $(STAMP)
+lint: $(FULL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(FULL)
 	$(BIN)/mypy
 
-unit: $(STAMP)
+unit: $(FULL)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=95 -q
 
-format: $(STAMP)
+format: $(FULL)
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 

@@ -26,15 +26,15 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     expected = {
         str(path.relative_to(package))
         for path in package.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not path.suffix == ".pyc"
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
     }
     assert expected <= set(zipfile.ZipFile(wheel).namelist())
 
 
 def test_wheel_trains_and_predicts_away_from_the_source_tree(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
-    subprocess.run(install, check=True, timeout=300)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=300)
     script = f"""
 import sys
 sys.path.insert(0, {str(target)!r})

@@ -21,7 +21,9 @@ def read(path):
     kinds = {"probability": float, "score": float, "p_value": float, "is_ood": {"true": True, "false": False}.get}
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    return [{name: kinds.get(name, str)(cell) if cell or name == "error" else None for name, cell in row.items()} for row in rows]
+    return [
+        {name: kinds.get(name, str)(cell) if cell or name == "error" else None for name, cell in row.items()} for row in rows
+    ]
 
 
 @pytest.fixture
@@ -119,7 +121,10 @@ def test_a_table_without_rows_gives_a_file_without_rows(besnn, tmp_path, moons_m
 
 
 def test_the_class_column_named_in_training_is_no_feature(besnn, tmp_path, write_csv, tiny):
-    rows = [[x, y, "up" if label == 0 else "down"] for (x, y), label in zip(two_moons(200).inputs, two_moons(200).labels, strict=True)]
+    rows = [
+        [x, y, "up" if label == 0 else "down"]
+        for (x, y), label in zip(two_moons(200).inputs, two_moons(200).labels, strict=True)
+    ]
     np.savez(tmp_path / "nameless.npz", X=two_moons(200).inputs, y=two_moons(200).labels)
     table = write_csv(tmp_path / "moons.csv", ["x", "y", "kind"], rows)
     model, target = tmp_path / "model.safetensors", tmp_path / "scores.jsonl"

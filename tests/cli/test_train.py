@@ -150,7 +150,9 @@ def test_every_method_trains_with_its_own_defaults(besnn, tmp_path, method, stri
 
 
 def test_settings_come_from_the_recipe_then_options_then_set(besnn, tmp_path, tiny):
-    own = yaml.safe_load(Path(load_recipe.__code__.co_filename).parents[1].joinpath("experiments/recipes/two-moons.yaml").read_text())
+    own = yaml.safe_load(
+        Path(load_recipe.__code__.co_filename).parents[1].joinpath("experiments/recipes/two-moons.yaml").read_text()
+    )
     own["training"] = {"epochs": 1, "seed": 5, "batch_size": 50}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(own))
     model = tmp_path / "model.safetensors"
@@ -174,7 +176,9 @@ def test_data_is_trained_on_by_the_recipe_that_suits_it(besnn, tmp_path, stripe_
     pictures = choose_recipe(str(tmp_path / "pictures.npz"))
     assert (pictures.backbone, pictures.data.image) == (load_recipe("images").backbone, None)
     assert choose_recipe(str(stripe_folder)).data.image == load_recipe("images").data.image
-    assert choose_recipe("digits:test").model_copy(update={"data": None}) == load_recipe("digits").model_copy(update={"data": None})
+    assert choose_recipe("digits:test").model_copy(update={"data": None}) == load_recipe("digits").model_copy(
+        update={"data": None}
+    )
 
 
 def test_a_model_is_replaced_whole_when_trained_again(besnn, tmp_path, quick, moons_model):

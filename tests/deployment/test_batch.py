@@ -92,7 +92,10 @@ def test_a_writer_puts_its_file_in_place_only_at_the_end(tmp_path, suffix):
 
 
 def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"end its name in \.parquet, \.csv, \.jsonl"), table_writer(Path("scores.xlsx"), SCHEMA):
+    with (
+        pytest.raises(InputError, match=r"end its name in \.parquet, \.csv, \.jsonl"),
+        table_writer(Path("scores.xlsx"), SCHEMA),
+    ):
         pass
 
 

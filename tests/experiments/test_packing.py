@@ -96,6 +96,7 @@ def test_a_stale_record_stops_all_before_anything_runs(runs: list[Run], workspac
     assert records(workspace) == {runs[1].name}
 
 
+@pytest.mark.slow  # new processes import everything anew
 def test_workers_do_the_same_and_fail_each_for_itself(
     runs: list[Run], broken: Run, workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_workers_do_the_same_and_fail_each_for_itself(
     assert _figures(alone, runs[0]) == _figures(workspace, runs[0])
 
 
+@pytest.mark.slow  # new processes import everything anew
 def test_a_dead_worker_is_a_failed_run_and_an_interrupt_stops_the_others(
     runs: list[Run], small: dict[str, tuple[str, ...]], workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

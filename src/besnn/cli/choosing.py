@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from besnn.cli.loading import kind_of_data
-from besnn.data import load
+from besnn.data import npz
 from besnn.data.catalogue import parse_name
 from besnn.data.sources import Kind
 from besnn.errors import InputError
@@ -34,11 +34,17 @@ def choose_recipe(spec: str, overrides: Iterable[str] = ()) -> Recipe:
     name = spec.partition(":")[0]
     if kind is Kind.BUILT_IN and name in shipped_recipes():
         return load_recipe(name, [f"data.source={spec}", *overrides])
-    is_table = kind is Kind.TABLE or (kind is not Kind.FOLDER and not load(spec).is_image)
+    is_table = kind is Kind.TABLE or (kind is Kind.NPZ and _holds_rows(Path(spec)))
     base = [setting("data.source", spec), setting("name", Path(spec).stem if parse_name(spec) is None else name)]
     if kind is not Kind.FOLDER and not is_table:
         base.append("data.image=null")
     return load_recipe("table" if is_table else "images", [*base, *overrides])
+
+
+def _holds_rows(path: Path) -> bool:
+    """Whether an `.npz` holds rows of a table rather than images."""
+    first = next(npz.read_blocks(path), None)
+    return first is not None and first.inputs.ndim == 2
 
 
 def method_settings(name: str) -> list[str]:

@@ -16,6 +16,7 @@ from besnn.deployment.server.fields import Number, Pixel, Strict, list_of, neste
 from besnn.deployment.server.images import read_upload
 from besnn.deployment.server.problems import Problem
 from besnn.deployment.server.settings import Settings
+from besnn.errors import InputError
 
 JSON, MULTIPART = "application/json", "multipart/form-data"
 
@@ -39,6 +40,8 @@ class InputReader:
     def __init__(self, input_shape: tuple[int, ...], settings: Settings) -> None:
         self.input_shape, self._settings = input_shape, settings
         self.is_image = len(input_shape) == 3
+        if len(input_shape) != 1 and (not self.is_image or input_shape[0] not in (1, 3)):
+            raise InputError(f"a model of inputs {list(input_shape)} cannot be served: only tables, and grey or RGB images")
         self.array: Any = nested_lists(Pixel if self.is_image else Number, input_shape)
         self.request = self._request_model()
 
