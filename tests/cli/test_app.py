@@ -1,14 +1,17 @@
+import logging
 import os
 import subprocess
 import sys
+import warnings
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import typer
 
-from besnn.cli.app import app
+from besnn.cli.app import app, main
 from besnn.cli.errors import exit_code_of, explain
+from besnn.cli.options import complete_data
 from besnn.errors import BesnnError, DataError, InputError, NotReadyError
 
 COMMANDS = [["demo"], ["train"], ["calibrate"], ["evaluate"], ["score"], ["inspect"], ["recipes"]]
@@ -44,9 +47,15 @@ def test_commands_of_the_contract_are_there():
     assert {"demo", "train", "calibrate", "evaluate", "score", "inspect", "data"} <= names
 
 
-def test_version_is_the_installed_one():
-    done = program("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"besnn {metadata.version('besnn')}\n", "")
+def test_version_is_the_installed_one(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["besnn", "--version"])
+    try:
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        logging.disable(logging.NOTSET)
+    assert ended.value.code == 0
+    assert capsys.readouterr() == (f"besnn {metadata.version('besnn')}\n", "")
 
 
 def test_help_needs_neither_torch_nor_the_rest():
@@ -62,6 +71,7 @@ def test_shell_completion_knows_commands_and_data_sets():
 
     assert complete("besnn cal").split() == ["calibrate"]
     assert complete("besnn data verify fash").split() == ["fashion-mnist"]
+    assert complete_data("mn") == ["mnist"]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,11 @@ def test_an_altered_copy_is_replaced(file_server, tmp_path):
     assert names_in(tmp_path) == ["SET/raw/labels.gz"]
 
 
-@pytest.mark.parametrize("content", [gzip.compress(LABELS[:-1] + b"\7"), b"\x1f\x8bnot gzip", b"<html>Sorry</html>", b""])
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(LABELS[:-1] + b"\7"), b"\x1f\x8bnot gzip", b"<html>Sorry</html>", b""],
+    ids=["another label", "not gzip", "a page", "nothing"],
+)
 def test_wrong_content_is_never_put_in_place(file_server, tmp_path, content, one_line):
     file_server.files["labels.gz"] = content
     with pytest.raises(DataError) as caught:

@@ -1,20 +1,24 @@
+import contextlib
+import io
 import itertools
 import re
 
 import pytest
 
+from besnn.cli.app import run
 from besnn.detector import Detector
 from besnn.evaluation.intervals import binomial_interval
-from besnn.experiments.demo import EverySixthEpoch, run_demo
+from besnn.experiments.demo import EverySixthEpoch
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     """The demo as a user gets it: its folder, and what it said."""
     folder = tmp_path_factory.mktemp("demo") / "made"
-    said: list[str] = []
-    run_demo(folder, said.append)
-    return folder, "\n".join(said)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert run(["demo", "--output", str(folder)]) == 0
+    return folder, said.getvalue()
 
 
 @pytest.mark.slow

@@ -40,6 +40,12 @@ def test_another_seed_gives_others(train, tiny_recipe, moons):
     assert not torch.equal(one.weights["generator.output.weight"], other.weights["generator.output.weight"])
 
 
+def test_class_features_are_drawn_afresh_at_every_step(train, tiny_recipe, moons):
+    still = ["training.optimiser.learning_rate=1e-20", "method.entropy_weight=0", "method.gradient_weight=0"]
+    history = train(tiny_recipe(*plain_steps(), *still), moons).history  # the same batch and the same weights every time
+    assert len({row["classification"] for row in history}) == len(history) == 3
+
+
 def test_it_is_the_loop_one_would_write(train, tiny_recipe, moons):
     recipe = tiny_recipe("method=softmax", "training.optimiser={learning_rate: 0.1, weight_decay: 0.01, clip: 0.5}")
     trained = train(recipe, moons)
