@@ -10,10 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from PIL import Image
 
 from besnn.data import Dataset, two_moons
 from besnn.training import Recipe, parse_recipe
+
+settings.register_profile("no-deadline", deadline=None)  # the first example of a test pays for imports
+settings.load_profile("no-deadline")
 
 UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
 

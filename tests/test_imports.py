@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fitting": {"data", "model", "detection", "training", "detector", "parts", "score_fitting"},
     "evaluating": {"data", "evaluation", "training", "detector", "score_fitting"},
     "estimator": {"data", "detection", "training", "detector", "fitting"},
+    "pyod": {"detection", "estimator"},
 }
 LIBRARY = set(MAY_IMPORT)
 MAY_IMPORT |= {

@@ -78,6 +78,16 @@ def test_a_flipped_bit_anywhere_is_noticed(path):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("written", "claimed"), [(b'"F32","shape":[2,3]', b'"I32","shape":[2,3]'), (b'"shape":[2,3]', b'"shape":[3,2]')]
+)
+def test_another_type_or_shape_of_the_same_size_is_noticed(written, claimed, path):
+    whole = path.read_bytes()
+    assert written in whole
+    path.write_bytes(whole.replace(written, claimed))
+    fails(path, "altered")
+
+
 def test_a_file_cut_off_anywhere_is_noticed(path):
     whole = path.read_bytes()
     for size in range(len(whole)):

@@ -22,8 +22,7 @@ from besnn.data.splits import split_indices
 from besnn.detection import ConformalThreshold
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
-from besnn.fitting import fit_detector
-from besnn.training import Recipe, make_fabric, parse_recipe
+from besnn.training import Recipe, parse_recipe
 
 LEAST_EPOCHS, LEAST_STEPS = 20, 100  # of training, unless told otherwise
 LEAST_CALIBRATION = 2  # rows; fewer rank nothing
@@ -99,6 +98,9 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Trains on most rows `[n, ...]` with labels `[n]`, and calibrates on the rest."""
+        from besnn.fitting import fit_detector  # slow to import, and a fitted estimator can do without
+        from besnn.training import make_fabric
+
         rows, targets = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
         check_classification_targets(targets)
         self.classes_, labels = np.unique(targets, return_inverse=True)
@@ -239,16 +241,16 @@ def _varies_within_classes(dataset: Dataset) -> bool:
 def _training_table(rows: NDArray[Any]) -> NDArray[np.float32]:
     """A table in float32; refuses a column that is too large for it, or that varies more finely than it can tell."""
     with np.errstate(over="ignore", invalid="ignore"):
-        largest, spread = np.abs(rows).max(axis=0), rows.std(axis=0, dtype=np.float64)
-    too_large = largest > np.finfo(np.float32).max / 2
-    too_fine = (spread < 1e-6 * largest) & (spread > 1e-9 * largest)  # what varies less than that is constant, but for rounding
-    if (lost := too_large | too_fine).any():
+        table = rows.astype(np.float32)
+        error, largest, spread = np.abs(rows - table).max(axis=0), np.abs(rows).max(axis=0), rows.std(axis=0, dtype=np.float64)
+    too_coarse = (error > 0.01 * spread) & (spread > 1e-12 * largest)  # what varies even less is constant, but for rounding
+    if (lost := too_coarse | np.isinf(error)).any():
         column = int(np.argmax(lost))
         raise InputError(
             f"column {column} reaches {largest[column]:g} and varies by {spread[column]:g}, which float32 does not hold: "
             "standardise it first, as in make_pipeline(StandardScaler(), BESNNClassifier())"
         )
-    return rows.astype(np.float32)
+    return table
 
 
 def _images(rows: NDArray[Any]) -> Inputs:

@@ -5,12 +5,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from besnn.data import Status, verify
-
-settings.register_profile("no-deadline", deadline=None)  # the first example of a test pays for imports
-settings.load_profile("no-deadline")
 
 
 @pytest.fixture

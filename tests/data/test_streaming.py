@@ -1,6 +1,7 @@
 import os
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -138,6 +139,9 @@ def test_a_name_that_is_not_utf8_can_still_be_written(tmp_path):
     assert ids[0].encode()
     assert errors == [""]
     assert load_folder(tmp_path).inputs.shape == (1, 1, 4, 4)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")).write_bytes(b"no image")
+    _, _, [error] = gather(tmp_path, image=SPEC)
+    assert error.encode().startswith(f"{tmp_path}/\ufffd.png is not an image".encode())
 
 
 WRONG = [

@@ -9,7 +9,7 @@ from besnn.training import build_method
 from besnn.training.config import OptimiserConfig
 from besnn.training.optimiser import build_optimiser, parameter_groups, set_learning_rate
 
-CONFIG = OptimiserConfig(learning_rate=0.1, weight_decay=0.01, fast_rate=3.0)
+CONFIG = OptimiserConfig(learning_rate=0.1, weight_decay=0.01, fast_rate=3.0, fast_decay=0.002)
 
 
 def roles(model):
@@ -17,7 +17,7 @@ def roles(model):
     names = {id(p): name for name, p in model.named_parameters()}
     found = {}
     for group in parameter_groups(model, CONFIG):
-        role = {(0.1, 0.01): "decayed", (0.1 * 3.0, 0.0): "fast", (0.1, 0.0): "plain"}[group["rate"], group["weight_decay"]]
+        role = {(0.1, 0.01): "decayed", (0.1 * 3.0, 0.002): "fast", (0.1, 0.0): "plain"}[group["rate"], group["weight_decay"]]
         for p in group["params"]:
             assert names[id(p)] not in found
             found[names[id(p)]] = role
@@ -77,7 +77,7 @@ def test_a_weight_that_is_computed_is_no_parameter():
 
 def test_one_step_of_sgd_against_the_formula():
     layer = BatchEnsembleLinear(2, 2, members=1)
-    optimiser = build_optimiser(layer, OptimiserConfig(learning_rate=0.1, weight_decay=0.01, fast_rate=3.0, momentum=0.9))
+    optimiser = build_optimiser(layer, CONFIG)
     set_learning_rate(optimiser, 0.5)
     before = {name: p.detach().clone() for name, p in layer.named_parameters()}
     for p in layer.parameters():
@@ -86,7 +86,7 @@ def test_one_step_of_sgd_against_the_formula():
     nesterov = 1.9  # the gradient, and 0.9 times the velocity, which is the gradient too
     for name, p in layer.named_parameters():
         rate = 0.05 * (3 if name in "rs" else 1)
-        decay = 0.01 if name == "weight" else 0
+        decay = {"weight": 0.01, "bias": 0}.get(name, 0.002)
         torch.testing.assert_close(p.detach(), before[name] - rate * nesterov * (1 + decay * before[name]))
 
 

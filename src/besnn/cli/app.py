@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from besnn.cli import calibrate, data, demo, evaluate, inspect, monitor, recipes, reproduce, score, serve, train
+from besnn.cli import calibrate, data, demo, evaluate, export, inspect, monitor, recipes, reproduce, score, serve, train
 from besnn.cli.errors import exit_code_of
 from besnn.version import __version__
 
@@ -27,6 +27,7 @@ for command in (
     score.score,
     serve.serve,
     monitor.monitor,
+    export.export,
     inspect.inspect,
     recipes.recipes,
 ):

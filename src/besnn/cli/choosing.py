@@ -9,7 +9,7 @@ from besnn.data import npz
 from besnn.data.catalogue import parse_name
 from besnn.data.sources import Kind
 from besnn.errors import InputError
-from besnn.training import Recipe, load_recipe, parse_recipe, shipped_recipes
+from besnn.training import Recipe, load_recipe, shipped_recipes
 
 YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -45,17 +45,6 @@ def _holds_rows(path: Path) -> bool:
     """Whether an `.npz` holds rows of a table rather than images."""
     first = next(npz.read_blocks(path), None)
     return first is not None and first.inputs.ndim == 2
-
-
-def method_settings(name: str) -> list[str]:
-    """Overrides that put another method, with its own defaults, in a recipe's place, and let go of what it has no use for.
-
-    >>> method_settings("softmax")
-    ['method={"name": "softmax"}', 'training.ramps={}', 'training.gradient_every=1']
-    """
-    method = {"name": name}
-    penalised = "gradient" in parse_recipe({"name": name, "data": {"source": ""}, "method": method}).method.terms
-    return [setting("method", method), "training.ramps={}", *([] if penalised else ["training.gradient_every=1"])]
 
 
 def setting(field: str, value: object) -> str:

@@ -45,6 +45,7 @@ Where = Annotated[Device, typer.Option(help="Where to run.")]
 AllMethods = Annotated[bool, typer.Option("--all", help="The deep ensemble and BatchEnsemble too.")]
 
 RESULTS = Path("results")
+DOCUMENTS = ("README.md", "docs/reproduction.md", "docs/hunt-fashion-mnist.md")
 
 
 @app.callback(invoke_without_command=True)
@@ -141,6 +142,25 @@ _add_experiment(
 
 
 @app.command()
+def hunt(
+    in_name: In = InName.FASHION_MNIST,
+    only: Only = None,
+    overrides: Set = None,
+    workers: Workers = 1,
+    time_limit: TimeLimit = None,
+    data_dir: DataDir = None,
+    results: Results = RESULTS,
+    device: Where = Device.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Try the settings that the recipe was chosen from, judged on held-out data and made-up outliers alone."""
+    from besnn.experiments.hunt import hunt_runs, measure_hunt
+
+    runs = hunt_runs(in_name.value, overrides or ())
+    _run(runs, measure_hunt, _workspace(results, data_dir, device), only, workers, time_limit, quiet)
+
+
+@app.command()
 def figure1(
     picture: Annotated[Path, typer.Option("--output", "-o", help="The picture: .png, .svg or .pdf.")] = Path(
         "docs/figures/figure1.png"
@@ -171,10 +191,10 @@ def tables(
     results: Results = RESULTS,
     quiet: Quiet = False,
 ) -> None:
-    """Make the tables from the records: into README.md and docs/reproduction.md, and onto a web page."""
+    """Make the tables from the records: into the documents that have places for them, and onto a web page."""
     from besnn.experiments.documents import update_documents
 
-    documents = documents or [Path("README.md"), Path("docs/reproduction.md")]
+    documents = documents or [path for path in map(Path, DOCUMENTS) if path.exists()]
     for path in update_documents(results, documents, html or results / "tables.html"):
         _say(quiet)(f"wrote {path}")
 

@@ -25,9 +25,26 @@ def score(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write: .parquet, .csv or .jsonl.", show_default=False)
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="The file to write: .parquet, .csv or .jsonl; on Ray, the folder or address for parquet files.",
+            show_default=False,
+        ),
     ],
     engine: Annotated[Engine, typer.Option(help="Where to run: in this process, or on a Ray cluster.")] = Engine.LOCAL,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The Ray cluster. (default: $RAY_ADDRESS, else this machine alone)"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that score on Ray. (default: all cores or GPUs)", min=1, show_default=False)
+    ] = None,
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(help="GPUs of each, such as 1 or 0.5. (default: none)", min=0, show_default=False)
+    ] = None,
     label: Label = None,
     data_dir: DataDir = None,
     json: Json = False,
@@ -41,17 +58,37 @@ def score(
     from besnn.cli.loading import kind_of_data, label_of, load_detector
     from besnn.cli.output import announce, counting_progress
     from besnn.deployment.batch import score_file
+    from besnn.deployment.cluster.scoring import score_on_ray
+    from besnn.deployment.cluster.session import require_ray
     from besnn.deployment.writers import require_table_path
     from besnn.errors import BesnnError, InputError
 
     if engine is Engine.RAY:
-        raise InputError("--engine ray is not part of this version: use --engine local")
-    require_table_path(output)
-    kind_of_data(source)
+        require_ray()
+    else:
+        for option, value in {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}.items():
+            if value is not None:
+                raise InputError(f"{option} is for Ray: add --engine ray, or leave it out")
+        require_table_path(Path(output))
+        kind_of_data(source)
     detector = load_detector(model, calibrated=True)
+    label = label or label_of(detector)
     with counting_progress(quiet) as progress:
-        tally = score_file(detector, source, output, label=label or label_of(detector), data_dir=data_dir, progress=progress)
-    facts = {"output": str(output), "inputs": tally.inputs, "flagged": tally.flagged, "failed": tally.failed}
+        if engine is Engine.RAY:
+            tally = score_on_ray(
+                model,
+                source,
+                output,
+                label=label,
+                data_dir=data_dir,
+                address=address,
+                workers=workers,
+                gpus_per_worker=gpus_per_worker or 0.0,
+                progress=progress,
+            )
+        else:
+            tally = score_file(detector, source, Path(output), label=label, data_dir=data_dir, progress=progress)
+    facts = {"output": output, "inputs": tally.inputs, "flagged": tally.flagged, "failed": tally.failed}
     sentences = [f"{output}: {count(tally.inputs, 'input')}, {tally.flagged:,} flagged as out-of-distribution"]
     if tally.failed:
         sentences.append(f"{tally.failed:,} could not be scored (see the column 'error'); the first: {tally.first_error}")

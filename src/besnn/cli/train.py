@@ -71,9 +71,10 @@ def train(
 
     Settings are applied in this order: the recipe, --method, the other options, --set.
     """
-    from besnn.cli.choosing import choose_recipe, method_settings, setting
+    from besnn.cli.choosing import choose_recipe, setting
     from besnn.cli.output import announce, training_progress
     from besnn.data import ImageSpec, load_or_stream
+    from besnn.experiments.baselines import method_overrides
     from besnn.fitting import fit_detector
     from besnn.training import make_fabric
 
@@ -85,7 +86,7 @@ def train(
         "data.label": label,
     }
     given = [setting(field, value) for field, value in named.items() if value is not None]
-    replaced = [] if method is None else method_settings(method.value)
+    replaced = [] if method is None else method_overrides(choose_recipe(what, []), method.value)
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
     run_folder, checkpoint = _open_run(output, run_folder, resume)
     image = recipe.data.image

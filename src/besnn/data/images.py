@@ -64,11 +64,12 @@ class ImageSpec:
         return f"{'grey' if self.channels == 1 else 'RGB'} {height}x{width}"
 
 
-def read_image(path: Path, spec: ImageSpec) -> Pixels:
-    """Read one file as `uint8 [c, h, w]`; a DataError says what is wrong with it."""
+def read_image(path: Path, spec: ImageSpec, name: str | None = None) -> Pixels:
+    """Read one file as `uint8 [c, h, w]`; a DataError says what is wrong with it, by the path or by another name for it."""
+    name = str(path) if name is None else name
     if not path.is_file():  # opening a pipe would wait for ever
-        raise DataError(f"{path} is not a file")
-    with _opened(path, name=str(path)) as image:
+        raise DataError(f"{name} is not a file")
+    with _opened(path, name) as image:
         return _decode(image, spec)
 
 

@@ -29,6 +29,10 @@ class Kind(StrEnum):
     NPZ = "npz"
 
 
+KINDS = {".npz": Kind.NPZ, ".csv": Kind.TABLE, ".parquet": Kind.TABLE} | dict.fromkeys(IMAGE_SUFFIXES, Kind.IMAGE)
+"""What a file is, by its extension in small letters."""
+
+
 def kind_of(spec: str | Path) -> Kind:
     """Tell what a name or path stands for; a built-in name goes before a file of that name (`./mnist` is the file).
 
@@ -41,8 +45,7 @@ def kind_of(spec: str | Path) -> Kind:
     path = Path(spec)
     if path.is_dir() and str(spec):
         return Kind.FOLDER
-    kinds = {".npz": Kind.NPZ, ".csv": Kind.TABLE, ".parquet": Kind.TABLE} | dict.fromkeys(IMAGE_SUFFIXES, Kind.IMAGE)
-    kind = kinds.get(path.suffix.lower())
+    kind = KINDS.get(path.suffix.lower())
     if kind is None or not path.is_file():
         names = ", ".join(info.name for info in available())
         raise DataError(

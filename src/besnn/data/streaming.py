@@ -1,12 +1,12 @@
 """Inputs to score, some at a time: memory does not grow with the source, and a bad row does not stop the rest."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,12 @@ from besnn.data.blocks import Block
 from besnn.data.dataset import Inputs
 from besnn.data.folder import DECODE_THREADS, walk_files
 from besnn.data.images import ImageSpec, Pixels, read_image
+from besnn.data.messages import writable
 from besnn.data.sources import Kind, conform, kind_of, load, one_line_errors
 from besnn.errors import DataError, InputError
+
+ReadPixels: TypeAlias = Callable[[], Pixels]
+"""Reads one image, `uint8 [c, h, w]`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +73,7 @@ def stream(
     if kind in (Kind.FOLDER, Kind.IMAGE):
         if image is None:
             raise InputError(f"{source} holds images, where a table is expected")
-        return _image_batches(path, image, batch_size)
+        return _folder_batches(path, image, batch_size)
     if kind is Kind.TABLE:
         if columns is None:
             raise InputError(f"{source} is a table, where images ({image}) are expected")
@@ -79,12 +83,12 @@ def stream(
     else:
         inputs = load(source, split="test", data_dir=data_dir).inputs
         blocks = iter([Block(inputs, [""] * len(inputs), labels=[])])
-    return _numbered_batches(blocks, batch_size, partial(conform, name=str(source), image=image, columns=columns))
+    batches = numbered_batches(blocks, batch_size)
+    return (replace(batch, inputs=conform(batch.inputs, str(source), image=image, columns=columns)) for batch in batches)
 
 
-def _numbered_batches(blocks: Iterable[Block], batch_size: int, conform_inputs: Callable[[Inputs], Inputs]) -> Iterator[Batch]:
-    """Cut blocks of any sizes into batches; inputs are named by their number."""
-    start = 0
+def numbered_batches(blocks: Iterable[Block], batch_size: int, start: int = 0) -> Iterator[Batch]:
+    """Cut blocks of any sizes into batches; inputs are named by their number, which begins with `start`."""
     rest: list[Inputs] = []
     errors: list[str] = []
     for block in blocks:
@@ -93,44 +97,59 @@ def _numbered_batches(blocks: Iterable[Block], batch_size: int, conform_inputs: 
         full = len(errors) - len(errors) % batch_size
         for place in range(0, full, batch_size):
             rows = slice(place, place + batch_size)
-            yield Batch(_numbers(start + place, batch_size), conform_inputs(inputs[rows]), errors[rows])
+            yield Batch(_numbers(start + place, batch_size), inputs[rows], errors[rows])
         start += full
         rest, errors = [inputs[full:]], errors[full:]
     if errors:
-        yield Batch(_numbers(start, len(errors)), conform_inputs(rest[0]), errors)
+        yield Batch(_numbers(start, len(errors)), rest[0], errors)
 
 
 def _numbers(start: int, count: int) -> list[str]:
     return [str(number) for number in range(start, start + count)]
 
 
-def _image_batches(source: Path, spec: ImageSpec, batch_size: int) -> Iterator[Batch]:
-    """Decode files in a few threads, one batch ahead of the one that is handed out."""
-
-    def read(path: Path) -> tuple[Pixels, str]:
-        try:
-            return read_image(path, spec), ""
-        except DataError as error:
-            return np.zeros(spec.shape, np.uint8), str(error)
-
-    def gather(paths: list[Path], results: Iterable[tuple[Pixels, str]]) -> Batch:
-        images, errors = zip(*results, strict=True)
-        return Batch([_id(path, source) for path in paths], np.stack(images), list(errors))
-
+def _folder_batches(source: Path, spec: ImageSpec, batch_size: int) -> Iterator[Batch]:
+    """Read the images of a folder, or a single one."""
     files = walk_files(source) if source.is_dir() else iter([source])
-    with one_line_errors(source), ThreadPoolExecutor(DECODE_THREADS) as pool:
-        chunks = iter(lambda: list(islice(files, batch_size)), [])
-        started = ((paths, pool.map(read, paths)) for paths in chunks)
-        current = next(started, None)
-        if current is None:
+    with one_line_errors(source):
+        empty = True
+        for batch in image_batches(((_id(path, source), partial(read_image, path, spec)) for path in files), spec, batch_size):
+            empty = False
+            yield batch
+        if empty:
             raise DataError(f"{source} holds no files: give a folder with images")
+
+
+def image_batches(images: Iterable[tuple[str, ReadPixels]], spec: ImageSpec, batch_size: int) -> Iterator[Batch]:
+    """Decode images in a few threads, one batch ahead of the one that is handed out.
+
+    Args:
+        images: what names each image, and how to read it; a DataError of the latter is that image's error.
+        spec: the form that they are read in.
+        batch_size: images a batch.
+    """
+
+    def read(image: tuple[str, ReadPixels]) -> tuple[str, Pixels, str]:
+        name, read_pixels = image
+        try:
+            return name, read_pixels(), ""
+        except DataError as error:
+            return name, np.zeros(spec.shape, np.uint8), writable(str(error))
+
+    def gather(results: Iterable[tuple[str, Pixels, str]]) -> Batch:
+        names, pixels, errors = zip(*results, strict=True)
+        return Batch(list(names), np.stack(pixels), list(errors))
+
+    images = iter(images)
+    with ThreadPoolExecutor(DECODE_THREADS) as pool:
+        started = (pool.map(read, chunk) for chunk in iter(lambda: list(islice(images, batch_size)), []))
+        current = next(started, None)
         while current is not None:
             upcoming = next(started, None)
-            yield gather(*current)
+            yield gather(current)
             current = upcoming
 
 
 def _id(path: Path, source: Path) -> str:
-    """A file's path within the folder; bytes that are not UTF-8 are replaced, so that the name can be written anywhere."""
-    name = path.name if path == source else path.relative_to(source).as_posix()
-    return os.fsencode(name).decode(errors="replace")
+    """A file's path within the folder."""
+    return writable(path.name if path == source else path.relative_to(source).as_posix())

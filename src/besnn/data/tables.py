@@ -24,12 +24,8 @@ def column_names(path: Path) -> tuple[str, ...]:
     with _as_table(path):
         if _is_csv(path):
             with _open_csv(path, [], {}) as reader:
-                names = tuple(reader.schema.names)
-        else:
-            names = tuple(pa.parquet.read_schema(path).names)
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DataError(f"{path} has two columns called {twice[0]!r}: rename one")
-    return names
+                return tuple(reader.schema.names)
+        return tuple(pa.parquet.read_schema(path).names)
 
 
 def read_blocks(path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Block]:
@@ -38,7 +34,7 @@ def read_blocks(path: Path, columns: Sequence[str], label: str | None = None) ->
     read = _csv_batches if _is_csv(path) else _parquet_batches
     with _as_table(path):
         for batch, ragged in read(path, wanted):
-            yield _insert(_to_block(batch, columns, label), ragged)
+            yield _insert(to_block(batch, columns, label), ragged)
 
 
 def load_table(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
@@ -60,15 +56,21 @@ def load_table(path: Path, *, label: str = "label", columns: Sequence[str] | Non
 
 def feature_columns(path: Path, expected: Sequence[str] | int | None, label: str) -> list[str]:
     """Return the columns to read: those expected by name, else all but the class (as many as are expected)."""
-    names = column_names(path)
+    return choose_columns(column_names(path), expected, label, table=str(path))
+
+
+def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> list[str]:
+    """Return the columns to read, as `feature_columns` does, for a table that has the columns `names`."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{table} has two columns called {twice[0]!r}: rename one")
     if expected is None or isinstance(expected, int):
         features = [name for name in names if name != label]
         if not features or (expected is not None and len(features) != expected):
             wanted = "at least one" if expected is None else expected
-            raise DataError(f"{path} has {len(features)} feature columns beside {label!r}: {wanted} expected")
+            raise DataError(f"{table} has {len(features)} feature columns beside {label!r}: {wanted} expected")
         return features
     if missing := [name for name in expected if name not in names]:
-        raise DataError(f"{path} lacks column {missing[0]!r}: it has {one_line(', '.join(names))}")
+        raise DataError(f"{table} lacks column {missing[0]!r}: it has {one_line(', '.join(names))}")
     return list(expected)
 
 
@@ -127,7 +129,7 @@ def _parquet_batches(path: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Re
             yield batch.select(list(columns)), {}
 
 
-def _to_block(batch: pa.RecordBatch, columns: Sequence[str], label: str | None) -> Block:
+def to_block(batch: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Block:
     """Turn cells into numbers; rows with a cell that is missing or no finite number get an error."""
     inputs = np.empty((batch.num_rows, len(columns)), np.float32)
     with np.errstate(over="ignore"):  # too large for float32: infinite, and reported as such

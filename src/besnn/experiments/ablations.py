@@ -18,7 +18,7 @@ def ablation_runs(in_name: str, seeds: Iterable[int], overrides: Sequence[str] =
     """Every setting with every seed; settings that come to the same recipe are one run, under both their names.
 
     >>> [run.variant for run in ablation_runs("fashion-mnist", seeds=[0])][:3]
-    ['gradient weight 0.0', 'gradient weight 0.1', 'gradient weight 0.5, entropy by kl']
+    ['gradient weight 0.0', 'gradient weight 0.1, no entropy term', 'gradient weight 0.5']
     """
     base = reproduction_recipe(in_name, "be-snn", 0, overrides).method
     assert isinstance(base, BESNNConfig)

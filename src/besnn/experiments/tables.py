@@ -9,6 +9,7 @@ from besnn.evaluation.comparison import DETECTION_HEADER, PAPER_SCORE, Row, plus
 from besnn.evaluation.records import Record, load_records, spread
 from besnn.evaluation.tables import Table, build_tables
 from besnn.evaluation.wording import method_name
+from besnn.experiments.hunt import HUNT, hunt_table
 from besnn.training.record import read_record
 
 _PLAIN_SCORE = "softmax-entropy"
@@ -17,9 +18,9 @@ _WHOLE_TABLES = ("table1", "table2", "table3")
 
 def result_tables(results: Path) -> list[Table]:
     """Every table that the records under a folder make: the paper's with ours beside, the further experiments', Figure 1's."""
-    records = [record for record in load_records(results) if record.setting.experiment != "figure1"]
+    records = [record for record in load_records(results) if record.setting.experiment not in ("figure1", HUNT)]
     shown = [*map(_reported, records), *(_tempering(each) for each in records if each.setting.experiment == "table3")]
-    tables = [*build_tables(shown), figure1_table(results)]
+    tables = [*build_tables(shown), figure1_table(results), hunt_table(results)]
     notes = _data_notes(results)
     return [
         replace(table, note=f"{table.note} {notes}".strip()) if table.header == DETECTION_HEADER else table for table in tables

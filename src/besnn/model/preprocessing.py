@@ -47,9 +47,9 @@ class Preprocessing(nn.Module):
         mean = torch.stack([chunk.double().sum(others) for chunk in chunks]).sum(0) / count
         centre = mean.reshape(-1, *[1] * (inputs.ndim - 2))
         squares = torch.stack([(chunk.double() - centre).square().sum(others) for chunk in chunks]).sum(0)
-        constant = inputs.amax(others) == inputs.amin(others)  # rounding leaves such a column a tiny std
-        std = torch.where(constant, 1.0, (squares / count).sqrt()).float()
-        return cls(tuple(inputs.shape[1:]), mean.float(), std)
+        std = (squares / count).sqrt().float()
+        constant = (inputs.amax(others) == inputs.amin(others)) | (std == 0)  # rounding can leave a constant column a tiny std
+        return cls(tuple(inputs.shape[1:]), mean.float(), torch.where(constant, 1.0, std))
 
     def forward(self, x: Tensor) -> Tensor:
         """Raw inputs `[batch, *input_shape]`, integers or floats → the network's float input."""

@@ -53,13 +53,14 @@ class BackboneConfig(Section):
 
 
 class OptimiserConfig(Section):
-    """How weights move. Decay applies to the shared weights of linear and convolution layers only."""
+    """How weights move. `weight_decay` applies to the (shared) weights of linear and convolution layers only."""
 
     name: Literal["sgd", "adamw"] = "sgd"
     learning_rate: PositiveFloat = Field(0.03, description="the largest of the run")
     momentum: Fraction = Field(0.9, description="Nesterov's, of sgd")
     weight_decay: Weight = Field(5e-4, description="pull of the weights towards zero")
     fast_rate: PositiveFloat = Field(1.0, description="the fast weights' learning rate, as a factor")
+    fast_decay: Weight = Field(0.0, description="pull of the fast weights towards zero")
     clip: Weight = Field(1.0, description="largest gradient norm; 0 for none")
 
 

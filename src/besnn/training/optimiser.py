@@ -9,17 +9,15 @@ from besnn.training.config import OptimiserConfig
 
 
 def parameter_groups(model: nn.Module, config: OptimiserConfig) -> list[dict[str, object]]:
-    """Weights of linear and convolution layers (decayed), fast weights (own rate) and the rest; `rate` is a group's peak."""
-    fast = {id(parameter) for parameter in fast_parameters(model)}
-    layers = (module for module in model.modules() if isinstance(module, nn.Linear | _ConvNd))
-    decayed = {
-        id(parameter) for layer in layers for name, parameter in layer.named_parameters(recurse=False) if name == "weight"
-    }
+    """Weights of linear and convolution layers, fast weights, and the rest, which is not decayed; `rate` is a group's peak."""
+    fast = {id(p) for p in fast_parameters(model)}
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | _ConvNd)]
+    decayed = {id(p) for layer in layers for name, p in layer.named_parameters(recurse=False) if name == "weight"}
     parameters = list(model.parameters())  # each once, tied ones too
-    rate = config.learning_rate
+    rate, fast_rate = config.learning_rate, config.learning_rate * config.fast_rate
     groups: list[dict[str, object]] = [
         {"params": [p for p in parameters if id(p) in decayed], "rate": rate, "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if id(p) in fast], "rate": rate * config.fast_rate, "weight_decay": 0.0},
+        {"params": [p for p in parameters if id(p) in fast], "rate": fast_rate, "weight_decay": config.fast_decay},
         {"params": [p for p in parameters if id(p) not in decayed | fast], "rate": rate, "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]

@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -26,7 +27,12 @@ def provenance(data_hashes: dict[str, str], device: torch.device = CPU) -> dict[
 
 @functools.cache  # the code that runs is the one that was imported
 def source_commit() -> str | None:
-    """The commit of the checkout that besnn runs from, with `+` where files were changed; None when installed from a wheel."""
+    """The commit of the checkout that besnn runs from, with `+` where files were changed; None when installed from a wheel.
+
+    Where a copy of the checkout runs without its history, `$BESNN_COMMIT` says what it is a copy of.
+    """
+    if named := os.environ.get("BESNN_COMMIT"):
+        return named
     folder = Path(__file__).parent
     try:
         _git(folder, "ls-files", "--error-unmatch", __file__)  # fails where besnn merely lies inside somebody's repository

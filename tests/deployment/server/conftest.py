@@ -115,12 +115,9 @@ class Served:
         self._drain = threading.Thread(target=lambda: self.lines.extend(self.process.stderr or ()), daemon=True)
         self._drain.start()
 
-    def stop(self) -> int:
-        """Asks it to stop and waits until it has; its exit code."""
-        self.process.terminate()
-        code = self.process.wait(30)
-        self._drain.join(5)
-        return code
+    def drained(self) -> None:
+        """Waits until all that it logged is in `lines`."""
+        self._drain.join(10)
 
 
 @pytest.fixture(scope="session")
@@ -136,8 +133,8 @@ def served() -> Callable[..., AbstractContextManager[Served]]:
             if service.process.poll() is None:
                 service.process.kill()
             service.process.wait()
+            service.drained()
             assert service.process.stderr is not None
-            service._drain.join(5)
             service.process.stderr.close()
 
     return running

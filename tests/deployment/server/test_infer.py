@@ -187,8 +187,8 @@ def test_another_media_type_is_refused(moons_client: httpx.Client):
 
 
 def test_objects_of_many_fields_are_refused_at_once(moons_client: httpx.Client):
-    many = {f"field {place}": [] for place in range(100_000)}
+    many = {f"field {place}": [] for place in range(10_000)}
     for body in ({"inputs": [{**ONE, **many}]}, {"inputs": [ONE], "parameters": many}, many):
         response = moons_client.post(INFER, json=body)
         assert response.status_code == 422
-        assert "more than 32 fields" in response.json()["detail"]
+        assert "too many fields" in response.json()["detail"]

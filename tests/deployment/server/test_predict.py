@@ -91,8 +91,9 @@ def test_a_huge_number_is_an_answer_not_a_failure(moons_client: httpx.Client):
     [
         ("", 400, "json-invalid"),
         ('{"inputs": [[1, 2]', 400, "json-invalid"),
-        ('{"inputs": [[1, NaN]]}', 400, "json-invalid"),
-        ("[" * 10_000, 400, "json-invalid"),
+        ("[" * 1000, 400, "json-invalid"),
+        ("[" * 10_000, 422, "input-invalid"),
+        ('{"inputs": [[1, NaN]]}', 422, "input-invalid"),
         ("[]", 422, "input-invalid"),
         ("{}", 422, "input-invalid"),
         ('{"inputs": []}', 422, "input-invalid"),
@@ -110,6 +111,12 @@ def test_a_huge_number_is_an_answer_not_a_failure(moons_client: httpx.Client):
 def test_a_wrong_body_is_refused(moons_client: httpx.Client, body: str, status: int, code: str):
     response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+def test_as_many_inputs_as_allowed_and_no_more(moons_detector: Detector, start):
+    with start(moons_detector, max_rows=2000) as client:
+        for rows, status in ((2000, 200), (2001, 422), (50_000, 422)):
+            assert client.post("/v1/predict", json={"inputs": [[0.5, 0.5]] * rows}).status_code == status
 
 
 def test_the_problem_names_the_place(moons_client: httpx.Client):

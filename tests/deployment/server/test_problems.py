@@ -12,6 +12,17 @@ from besnn.deployment.server.problems import ProblemBody
 SECRET = "a-secret-of-the-client"
 
 
+def ask(detector: Detector, path: str, body: object) -> httpx.Response:
+    """Asks the service in this very thread, so that it is done with the request when this returns."""
+
+    async def post() -> httpx.Response:
+        transport = httpx.ASGITransport(create_app(detector))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.post(path, json=body)
+
+    return asyncio.run(post())
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
@@ -21,7 +32,7 @@ SECRET = "a-secret-of-the-client"
         ("GET", "/static/%2e%2e/app.py", 404, "not-found"),
         ("GET", "/v1/predict", 405, "method-not-allowed"),
         ("DELETE", "/v1/drift", 405, "method-not-allowed"),
-        ("BREW", "/v1/model", 405, "method-not-allowed"),
+        ("PROPFIND", "/v1/model", 405, "method-not-allowed"),
     ],
 )
 def test_the_frameworks_errors_are_problems_too(moons_client: httpx.Client, method: str, path: str, status: int, code: str):
@@ -38,15 +49,8 @@ def test_a_failure_shows_neither_client_nor_log_what_was_sent(
         raise RuntimeError(f"cannot digest {SECRET}")
 
     monkeypatch.setattr(moons_detector, "predict", fail)
-    app = create_app(moons_detector)
-
-    async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.post("/v1/predict", json={"inputs": [[0, 0]]})
-
     with caplog.at_level(logging.INFO):
-        response = asyncio.run(ask())
+        response = ask(moons_detector, "/v1/predict", {"inputs": [[0, 0]]})
     assert (response.status_code, response.json()["code"]) == (500, "internal")
     assert "Traceback" not in response.text
     assert SECRET not in response.text
@@ -55,9 +59,9 @@ def test_a_failure_shows_neither_client_nor_log_what_was_sent(
     assert not any(SECRET in line for line in lines)
 
 
-def test_a_request_leaves_one_line_without_its_payload(moons_client: httpx.Client, caplog: pytest.LogCaptureFixture):
+def test_a_request_leaves_one_line_without_its_payload(moons_detector: Detector, caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO, logger="besnn"):
-        response = moons_client.post(f"/v1/predict?colour={SECRET}", json={"inputs": [[0.123456, SECRET]]})
+        response = ask(moons_detector, f"/v1/predict?colour={SECRET}", {"inputs": [[0.123456, SECRET]]})
     (record,) = [record for record in caplog.records if record.getMessage() == "request"]
     line = JsonFormatter().format(record)
     assert SECRET not in line

@@ -31,7 +31,7 @@ def test_without_it_nothing_is_even_parsed(locked: httpx.Client, path: str):
     assert locked.post(path, content=b"not json").status_code == 401
 
 
-@pytest.mark.parametrize("value", ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer é"])
+@pytest.mark.parametrize("value", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer é"])
 def test_a_wrong_token_is_refused(locked: httpx.Client, value: str):
     assert locked.get("/v1/model", headers={"Authorization": value.encode()}).status_code == 401
 
@@ -47,7 +47,6 @@ def test_every_answer_has_the_headers(moons_client: httpx.Client, path: str):
     for name, value in HEADERS.items():
         assert headers[name] == value
     assert "Access-Control-Allow-Origin" not in headers
-    assert "Server" not in headers or "uvicorn" in headers["Server"]
 
 
 def test_the_policy_lets_nothing_inline_or_foreign_in():

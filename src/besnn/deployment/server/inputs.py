@@ -1,12 +1,13 @@
 """From the body of a request to the array that a detector takes."""
 
 import base64
+import math
 from collections.abc import Iterable
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Request
-from pydantic import BaseModel, Discriminator, Field, Tag, create_model
+from pydantic import BaseModel, Field, create_model
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
@@ -30,6 +31,7 @@ class InputReader:
 
     Attributes:
         array: the type of one input as nested lists.
+        most_lists: how many lists there are in as many inputs as a request may hold.
         request: the JSON body of `/v1/predict`.
 
     >>> reader = InputReader((2,), Settings())
@@ -43,18 +45,19 @@ class InputReader:
         if len(input_shape) != 1 and (not self.is_image or input_shape[0] not in (1, 3)):
             raise InputError(f"a model of inputs {list(input_shape)} cannot be served: only tables, and grey or RGB images")
         self.array: Any = nested_lists(Pixel if self.is_image else Number, input_shape)
+        self.most_lists = settings.max_rows * sum(math.prod(input_shape[:axis]) for axis in range(len(input_shape)))
         self.request = self._request_model()
 
     def _request_model(self) -> type[BaseModel]:
         item = self.array
         if self.is_image:
-            file = Annotated[str, Field(description="A PNG, JPEG or WebP file in base64."), Tag("file")]
-            item = Annotated[Annotated[self.array, Tag("pixels")] | file, Discriminator(_kind)]
+            file = Annotated[str, Field(description="A PNG, JPEG or WebP file in base64.")]
+            item = Annotated[self.array | file, Field(union_mode="left_to_right")]
         return create_model("PredictRequest", __base__=Strict, inputs=(list_of(item, 1, self._settings.max_rows), ...))
 
     def from_json(self, body: bytes) -> Inputs:
         """Inputs `[n, ...]` from the JSON body of `/v1/predict`."""
-        items = parse(self.request, body).inputs  # type: ignore[attr-defined]
+        items = parse(self.request, body, self.most_lists).inputs  # type: ignore[attr-defined]
         if not self.is_image:
             return np.array(items)
         return np.stack([self._image(item, f"input {place}") for place, item in enumerate(items)])
@@ -93,7 +96,3 @@ async def uploaded_files(request: Request, max_files: int) -> list[bytes]:
 def media_type(request: Request) -> str:
     """The body's media type, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _kind(item: object) -> str:
-    return "file" if isinstance(item, str) else "pixels"

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+_LONGEST_PLACE = 100
 _LOG = logging.getLogger(__name__)
 
 
@@ -67,7 +68,8 @@ def first_error(error: ValidationError | RequestValidationError) -> str:
     1: input should be a valid integer
     """
     found = error.errors()[0]
-    place = ".".join(map(str, found["loc"]))
+    steps = [step for step in map(str, found["loc"]) if "[" not in step]  # those name a type that was tried
+    place = ".".join(steps)[:_LONGEST_PLACE]  # a client may send a field name of any length
     message = found["msg"][:1].lower() + found["msg"][1:]
     return f"{place}: {message}" if place else message
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag, create_model
+from pydantic import BaseModel, Field, create_model
 
 from besnn.deployment.server.fields import Number, Pixel, Scalars, Strict, list_of
 from besnn.deployment.server.inputs import InputReader
@@ -92,7 +92,7 @@ def model_metadata(name: str, method: str, reader: InputReader, classes: int) ->
 def infer_request_model(reader: InputReader) -> type[BaseModel]:
     """The JSON of an inference request for a model; its tensor's data may be flat, or nested as its shape says."""
     flat, nested = list_of(Pixel if reader.is_image else Number), list_of(reader.array)
-    data: Any = Annotated[Annotated[flat, Tag("flat")] | Annotated[nested, Tag("nested")], Discriminator(_layout)]
+    data: Any = Annotated[flat | nested | None, Field(union_mode="left_to_right")]
     name: Any = Literal[INPUT]
     datatype: Any = Literal[input_datatypes(reader)]
     rank = len(reader.input_shape) + 1
@@ -103,7 +103,7 @@ def infer_request_model(reader: InputReader) -> type[BaseModel]:
         datatype=(datatype, ...),
         shape=(list_of(Annotated[int, Field(ge=0, le=2**31)], rank, rank), ...),
         parameters=(Scalars, Field(default_factory=dict)),
-        data=(data | None, None),
+        data=(data, None),
     )
     return create_model(
         "InferRequest",
@@ -113,7 +113,3 @@ def infer_request_model(reader: InputReader) -> type[BaseModel]:
         inputs=(list_of(tensor, 1, 1), ...),
         outputs=(list_of(RequestedOutput, 1, len(OUTPUTS)) | None, None),
     )
-
-
-def _layout(data: object) -> str:
-    return "nested" if isinstance(data, list) and data and isinstance(data[0], list) else "flat"

@@ -43,7 +43,7 @@ def v2_router(service: Service) -> APIRouter:
             raise Problem(404, "model-unknown", f"the only model here is {settings.model_name!r}")
 
     def read(header: bytes, raw: bytes) -> tuple[Any, Inputs]:
-        asked: Any = parse(request_model, header)
+        asked: Any = parse(request_model, header, reader.most_lists)
         return asked, tensors.read_tensor(asked.inputs[0], raw, reader.input_shape, settings.max_rows)
 
     @router.get("", summary="What answers")

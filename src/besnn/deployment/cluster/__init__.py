@@ -1,0 +1,1 @@
+"""Past one machine: scoring on Ray Data and serving on Ray Serve."""

@@ -1,0 +1,166 @@
+"""The service as processes: stopping, restarting, losing a worker."""
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from besnn import Detector
+from besnn.data import two_moons
+from besnn.deployment.server import Settings
+from besnn.deployment.server.launch import listen, url_of
+from besnn.deployment.server.traffic import Traffic
+from besnn.errors import DataError
+
+CALM_TIMEOUT = 60
+
+
+def ask(client: httpx.Client, rows: np.ndarray) -> list[float]:
+    response = client.post("/v1/predict", json={"inputs": rows.tolist()})
+    assert response.status_code == 200, response.text
+    return [row["score"] for row in response.json()["predictions"]]
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + CALM_TIMEOUT
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def is_up(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/v2/health/ready", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+class Conversation:
+    """A request that the service has taken, for it has said that it waits for the body."""
+
+    def __init__(self, url: str, body: bytes) -> None:
+        self.body = body
+        host, port = url.removeprefix("http://").split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        head = f"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        self.socket.sendall(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert self.socket.recv(100).startswith(b"HTTP/1.1 100 ")
+
+    def finish(self) -> bytes:
+        """Sends the body; the whole answer."""
+        with self.socket:
+            self.socket.sendall(self.body)
+            answer = b""
+            while more := self.socket.recv(65536):
+                answer += more
+        return answer
+
+
+def test_stopping_answers_what_was_accepted_and_keeps_the_stream(
+    model_file: Path, moons_detector: Detector, tmp_path: Path, served
+):
+    state = tmp_path / "drift.sqlite"
+    points = two_moons(40, seed=12).inputs.reshape(8, 5, 2)
+    with served(str(model_file), "--drift-state", str(state)) as service:
+        assert eventually(lambda: is_up(service.url))
+        taken = [Conversation(service.url, json.dumps({"inputs": rows.tolist()}).encode()) for rows in points]
+        service.process.terminate()
+        assert eventually(lambda: not is_up(service.url))  # nothing new is taken
+        answers = [conversation.finish() for conversation in taken]
+        assert service.process.wait(30) in (0, -signal.SIGTERM)
+        service.drained()
+        lines = [json.loads(line) for line in service.lines]
+    for rows, answer in zip(points, answers, strict=True):
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        scores = [row["score"] for row in json.loads(body)["predictions"]]
+        np.testing.assert_allclose(scores, moons_detector.predict(rows).score, rtol=1e-5)
+    assert [line["status"] for line in lines if line.get("route") == "/v1/predict"] == [200] * 8
+    assert moons_detector.threshold is not None
+    restarted = Traffic(moons_detector.threshold, Settings(drift_state=state))
+    assert restarted.report().steps == points.size // 2
+    restarted.close()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_no_answer_is_wrong(model_file: Path, moons_detector: Detector, served):
+    points = two_moons(400, seed=11).inputs.reshape(100, 4, 2)
+    expected = moons_detector.predict(points.reshape(-1, 2)).score.reshape(100, 4)
+    stop = threading.Event()
+    answers, lost = [], []
+
+    with served(str(model_file), "--workers", "2") as service:
+        assert eventually(lambda: is_up(service.url))
+        supervisor = psutil.Process(service.process.pid)
+
+        def workers() -> list[psutil.Process]:
+            return [child for child in supervisor.children() if "spawn_main" in " ".join(child.cmdline())]
+
+        def client(number: int) -> None:
+            turn = number
+            while not stop.is_set():
+                turn = (turn + 7) % 100
+                try:
+                    with httpx.Client(base_url=service.url, timeout=30) as http:  # a new connection, to either worker
+                        answers.append(np.allclose(ask(http, points[turn]), expected[turn], rtol=1e-5, atol=1e-6))
+                except httpx.HTTPError as error:
+                    lost.append(error)
+
+        assert eventually(lambda: len(workers()) == 2)
+        with ThreadPoolExecutor(4) as clients:
+            for number in range(4):
+                clients.submit(client, number)
+            assert eventually(lambda: len(answers) > 20)
+            before = {worker.pid for worker in workers()}
+            victim = workers()[0]
+            victim.kill()
+            assert eventually(lambda: len(workers()) == 2 and {worker.pid for worker in workers()} != before)
+            count = len(answers)
+            assert eventually(lambda: len(answers) > count + 20)
+            stop.set()
+        assert all(answers)
+        assert len(lost) <= 4  # those that the victim had in hand, one a client at most
+        drift = httpx.get(f"{service.url}/v1/drift").json()
+        metrics = httpx.get(f"{service.url}/metrics").text
+        service.process.terminate()
+        assert service.process.wait(CALM_TIMEOUT) == 0
+
+    # Both workers feed one stream; only what the victim had not yet handed on is missing from it.
+    assert 0.5 * 4 * len(answers) <= drift["steps"] <= 4 * (len(answers) + len(lost))
+    total = sum(
+        float(line.split()[-1]) for line in metrics.splitlines() if line.startswith('besnn_requests_total{method="POST"')
+    )
+    assert len(answers) <= total <= len(answers) + len(lost)  # the dead worker's counts included
+
+
+def test_a_port_in_use_is_named():
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(DataError, match=f"port {port}"):
+            listen("127.0.0.1", port)
+
+
+def test_a_host_that_does_not_exist_is_named():
+    with pytest.raises(DataError, match=r"no-such-host\.invalid"):
+        listen("no-such-host.invalid", 8000)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_an_address_of_version_6_is_written_in_brackets():
+    try:
+        listener = listen("::1", 0)
+    except DataError:
+        pytest.skip("this machine has no IPv6 loopback address")
+    with listener:
+        assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
