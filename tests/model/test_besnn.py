@@ -305,3 +305,12 @@ def test_run_for_inference_its_classes_are_frozen(build):
     mean = model.class_mean
     InferenceNetwork(model, Preprocessing((3,), torch.zeros(3), torch.ones(3)))
     assert model.class_mean is mean  # a draw that was made is kept
+
+
+def test_a_layer_that_cannot_be_converted_is_shared_on_request():
+    words = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(12, 8))
+    with pytest.raises(InputError, match="share"):
+        BESNN(words, num_classes=2, feature_dim=8)
+    model = BESNN(words, num_classes=2, feature_dim=8, members=3, share=[nn.Embedding])
+    rows = model.feature_rows(torch.randint(0, 7, (6, 3)))
+    assert rows.shape == (3, 2, 8)

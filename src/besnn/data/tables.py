@@ -21,7 +21,7 @@ BLOCK_ROWS = 8192
 
 def column_names(path: Path) -> tuple[str, ...]:
     """Return the names of a table's columns."""
-    with _as_table(path):
+    with table_errors(path):
         if _is_csv(path):
             with _open_csv(path, [], {}) as reader:
                 return tuple(reader.schema.names)
@@ -32,7 +32,7 @@ def read_blocks(path: Path, columns: Sequence[str], label: str | None = None) ->
     """Yield a table's rows as numbers, in order; a bad row carries its reason and does not stop the rest."""
     wanted = [*columns, label] if label else list(columns)
     read = _csv_batches if _is_csv(path) else _parquet_batches
-    with _as_table(path):
+    with table_errors(path):
         for batch, ragged in read(path, wanted):
             yield _insert(to_block(batch, columns, label), ragged)
 
@@ -75,12 +75,12 @@ def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, l
 
 
 @contextmanager
-def _as_table(path: Path) -> Iterator[None]:
+def table_errors(name: str | Path) -> Iterator[None]:
     """Turn pyarrow's errors, and the system's, into DataErrors."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as a table ({one_line(error)})") from error
+        raise DataError(f"{name} cannot be read as a table ({one_line(error)})") from error
 
 
 def _is_csv(path: Path) -> bool:

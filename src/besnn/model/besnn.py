@@ -1,6 +1,6 @@
 """The batch-ensemble stochastic neural network."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -32,6 +32,7 @@ class BESNN(OODClassifier):
         class_scale: see `ClassFeatureGenerator`.
         norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
         init: how fast weights start; see `besnn.layers.initialise`.
+        share: layers of a plain extractor to leave as they are; see `besnn.layers.batch_ensemble`.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4, noise_dim=8, hidden_dim=32)
@@ -57,10 +58,11 @@ class BESNN(OODClassifier):
         class_scale: float = 10.0,
         norm: str = "shared",
         init: Initialiser | None = None,
+        share: Collection[str | type[nn.Module]] = (),
     ) -> None:
         super().__init__()
         check_sizes(num_classes, feature_dim=feature_dim, noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
-        self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init)
+        self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init, share)
         self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
         self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
         self.register_buffer("class_mean", None)

@@ -1,5 +1,6 @@
 """What every method asks of its feature extractor."""
 
+from collections.abc import Collection
 from numbers import Integral
 
 from torch import Tensor, nn
@@ -16,11 +17,17 @@ def check_sizes(num_classes: int, **sizes: int) -> None:
             raise InputError(f"{name}={size!r}: give a whole number, {least} or more")
 
 
-def as_batch_ensemble(extractor: nn.Module, members: int, norm: str, init: Initialiser | None) -> nn.Module:
+def as_batch_ensemble(
+    extractor: nn.Module,
+    members: int,
+    norm: str,
+    init: Initialiser | None,
+    share: Collection[str | type[nn.Module]] = (),
+) -> nn.Module:
     """The extractor itself where it is a batch ensemble of so many members, else its conversion."""
     present = members_of(extractor)
     if present is None:
-        return batch_ensemble(extractor, members, norm=norm, init=init)
+        return batch_ensemble(extractor, members, norm=norm, init=init, share=share)
     if present != members:
         raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
     return extractor

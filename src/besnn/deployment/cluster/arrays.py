@@ -13,7 +13,7 @@ import pyarrow.parquet
 from besnn.data import Batch, ImageSpec, stream
 from besnn.data.blocks import Block
 from besnn.data.streaming import numbered_batches
-from besnn.data.tables import BLOCK_ROWS, choose_columns, to_block
+from besnn.data.tables import BLOCK_ROWS, choose_columns, table_errors, to_block
 from besnn.deployment.cluster.locations import Location
 from besnn.deployment.cluster.source import Row, Span
 
@@ -111,7 +111,7 @@ class ParquetSource(ArraySource):
         cls, location: Location, columns: Sequence[str] | int, label: str, *, chunk_rows: int, batch_rows: int
     ) -> "ParquetSource":
         """Reads the file's footer."""
-        with location.opened() as file, pyarrow.parquet.ParquetFile(file) as table:
+        with table_errors(location.name), location.opened() as file, pyarrow.parquet.ParquetFile(file) as table:
             names, footer = table.schema_arrow.names, table.metadata
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         return cls(
@@ -148,7 +148,11 @@ class ParquetSource(ArraySource):
         """The rows from `first` to before `stop`."""
         groups = range(self._group_of(first), self._group_of(stop - 1) + 1)
         position = self.starts[groups[0]]
-        with self.location.opened() as file, pyarrow.parquet.ParquetFile(file) as table:
+        with (
+            table_errors(self.location.name),
+            self.location.opened() as file,
+            pyarrow.parquet.ParquetFile(file) as table,
+        ):
             for batch in table.iter_batches(BLOCK_ROWS, row_groups=list(groups), columns=list(self.columns)):
                 low, high = max(first - position, 0), min(stop - position, batch.num_rows)
                 position += batch.num_rows

@@ -44,6 +44,8 @@ class Location:
             raise InputError(
                 f"address {name!r} cannot be used ({one_line(error)}): give a path, or install what fsspec needs for it"
             ) from None
+        except OSError as error:  # an archive that is not there
+            raise DataError(f"{name} cannot be read ({one_line(error)})") from None
         return cls(name, path if isinstance(filesystem, LocalFileSystem) else name)
 
     @property

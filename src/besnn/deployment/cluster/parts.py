@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from besnn.deployment.batch import SCHEMA, Tally
 
-_IDENTITY = b"besnn.identity"
+_RUN, _CHUNK = "besnn.run", "besnn.chunk"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def part_name(chunk: int) -> str:
 
 def encode_part(batches: Iterable[pa.RecordBatch], identity: str, chunk: int) -> tuple[bytes, Part]:
     """The bytes of a part, which are a function of the rows and the run's identity alone."""
-    table = pa.Table.from_batches(batches, SCHEMA).replace_schema_metadata({_IDENTITY: _mark(identity, chunk)})
+    table = pa.Table.from_batches(batches, SCHEMA).replace_schema_metadata({_RUN: identity, _CHUNK: str(chunk)})
     file = io.BytesIO()
     pa.parquet.write_table(table, file, row_group_size=max(1, table.num_rows), write_page_checksum=True)
     content = file.getvalue()
@@ -62,15 +62,10 @@ def encode_part(batches: Iterable[pa.RecordBatch], identity: str, chunk: int) ->
 
 
 def decode_part(content: bytes, identity: str, chunk: int) -> Part | None:
-    """The part that some bytes are, if they are whole, of that run, and of that chunk."""
+    """The part that some bytes are, if they are whole, of that run and of that chunk: what its own rows are written as."""
     try:
         table = pa.parquet.read_table(io.BytesIO(content), page_checksum_verification=True)
+        rewritten, part = encode_part(table.to_batches(), identity, chunk)
     except (pa.ArrowException, OSError):
         return None
-    if (table.schema.metadata or {}).get(_IDENTITY) != _mark(identity, chunk):
-        return None
-    return Part.of(chunk, content, table)
-
-
-def _mark(identity: str, chunk: int) -> bytes:
-    return f"{identity} {chunk}".encode()
+    return part if rewritten == content else None
