@@ -37,7 +37,7 @@ def score_chunks(source: Source, spans: list[Span], model: bytes, manifest: Mani
         items = [{"first": first, "stop": -1 if stop is None else stop} for first, stop in spans]
         chunks = ray.data.from_items(items, override_num_blocks=len(items)).flat_map(
             partial(read_chunks, source=source, done=frozenset(manifest.parts)),
-            compute=ray.data.TaskPoolStrategy(size=workers.count),
+            compute=ray.data.TaskPoolStrategy(size=min(workers.count, len(items))),
             num_cpus=READER_CPUS,
         )
         records = chunks.map(

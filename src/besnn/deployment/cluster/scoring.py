@@ -15,7 +15,7 @@ from besnn.deployment.cluster.parts import encode_part, part_name
 from besnn.deployment.cluster.session import Workers, choose_workers, ray_session, require_ray
 from besnn.deployment.cluster.source import Source, Span
 from besnn.detector import Detector
-from besnn.errors import DataError
+from besnn.errors import DataError, NotReadyError
 from besnn.version import __version__
 
 SAVE_SECONDS = 10.0
@@ -53,8 +53,10 @@ def score_on_ray(
         progress: told the number of inputs after each part.
     """
     require_ray()
-    content = model.read_bytes()
-    opened = open_source(Detector.load(model), source, label=label, data_dir=data_dir, chunk_rows=chunk_rows)
+    content, detector = model.read_bytes(), Detector.load(model)
+    if detector.threshold is None:
+        raise NotReadyError(f"{model} is not calibrated: run `besnn calibrate {model} DATA` with held-out data first")
+    opened = open_source(detector, source, label=label, data_dir=data_dir, chunk_rows=chunk_rows)
     run = {
         "input": source,
         "input_fingerprint": opened.fingerprint(),

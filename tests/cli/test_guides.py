@@ -1,0 +1,42 @@
+"""The guides, followed to the letter by somebody in a hurry: every command and script in them runs, in order, in an empty folder."""
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+DOCUMENTS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("guide", ["guide-images.md", "guide-table.md"])
+def test_a_guide_can_be_followed(besnn, tmp_path, monkeypatch, guide):
+    monkeypatch.chdir(tmp_path)
+    blocks = BLOCK.findall((DOCUMENTS / guide).read_text(encoding="utf-8"))
+    assert len(blocks) >= 6
+    for number, (kind, text) in enumerate(blocks):
+        if kind == "python":
+            script = tmp_path / f"block{number}.py"
+            script.write_text(text.replace('load_recipe("images")', 'load_recipe("images", ["training.epochs=1"])'))
+            runpy.run_path(str(script))
+        for line in text.splitlines() if kind == "sh" else ():
+            program, *arguments = shlex.split(line)
+            assert program == "besnn"
+            hurry = ["--epochs", "1"] if arguments[0] == "train" else []
+            outcome = besnn(*arguments, *hurry)
+            assert outcome.code == 0, outcome.err
+    assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("guide", ["guide-images.md", "guide-table.md"])
+def test_settings_that_a_guide_names_exist(guide):
+    from besnn.training import load_recipe
+
+    text = (DOCUMENTS / guide).read_text(encoding="utf-8")
+    settings = re.findall(r"--set (\"[^\"]*\"|[^\s`]+)", text)
+    assert len(settings) >= 3
+    for setting in settings:
+        load_recipe("images", [setting.strip('"')])

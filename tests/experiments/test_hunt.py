@@ -1,0 +1,50 @@
+"""The recipe hunt: settings judged on held-out data and made-up outliers, and the table of what was tried."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from besnn.cli.app import run as besnn
+from besnn.data import made_up_outliers
+from besnn.errors import InputError
+from besnn.experiments.hunt import hunt_runs, hunt_table
+from besnn.training.record import read_record, write_record
+
+
+def test_every_setting_is_a_recipe_of_its_own() -> None:
+    runs = hunt_runs("fashion-mnist")
+    assert len({run.name for run in runs}) == len(runs)
+    assert all(run.recipe.data.validation > 0 and run.unknown == () for run in runs)
+    assert any(run.recipe.method.norm == "member" for run in runs)
+
+
+def test_a_run_records_what_held_out_data_and_made_up_outliers_say(small, small_generator, made_up_data, tmp_path) -> None:
+    settings = [*small["fashion-mnist"], *small_generator, "data.validation=0.3", "data.calibration=0.3"]
+    options = [part for setting in settings for part in ("--set", setting)]
+    where = ["--data-dir", str(made_up_data), "--results", str(tmp_path), "--device", "cpu"]
+    assert besnn(["reproduce", "hunt", "--only", "penalty-on-the-norm", *options, *where]) == 0
+    fields = [read_record(path) for path in (tmp_path / "hunt").glob("*.json")]
+    assert len(fields) == 2
+    images = made_up_outliers(np.zeros((4, 1, 28, 28), np.uint8))
+    assert all(set(each["made_up"]["tempered-entropy"]) == set(images) for each in fields)
+    assert all(0 <= each["validation_accuracy"] <= 1 for each in fields)
+    assert len(hunt_table(tmp_path).rows) == 2
+
+
+def test_the_table_puts_the_best_first_and_takes_means_over_kinds(tmp_path: Path) -> None:
+    for name, auroc in (("worse", 0.8), ("better", 0.9)):
+        scores = {score: {"noise": auroc, "mosaics": auroc - 0.2} for score in ("tempered-entropy", "combined")}
+        fields = {"variant": name, "validation_accuracy": 0.925, "made_up": scores}
+        write_record(tmp_path / "hunt" / f"{name}.json", fields)
+    first, second = hunt_table(tmp_path).rows
+    assert first.cells[:3] == ("better", "92.50 %", "0.8000")
+    assert math.isnan(float(first.cells[3]))
+    assert first.cells[5] == "mosaics 0.700"
+    assert second.cells[0] == "worse"
+
+
+def test_an_unknown_hunt_is_refused() -> None:
+    with pytest.raises(InputError, match="no hunt for 'cifar10'"):
+        hunt_runs("cifar10")
