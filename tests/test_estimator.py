@@ -1,9 +1,11 @@
 """The scikit-learn estimator: scikit-learn's own checks, calibrated decisions, and what arrays people bring."""
 
 import copy
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -360,3 +362,15 @@ class TestParameters:
         with pytest.raises(InputError, match=message) as caught:
             classifier.fit(*iris)
         assert "\n" not in str(caught.value)
+
+
+def test_the_guide_runs(tmp_path, monkeypatch, capsys):
+    guide = Path(__file__).parents[1] / "docs" / "guide-python.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert "8 calibration scores are too few for alpha=0.05" in capsys.readouterr().out
+    assert names["classifier"].is_ood(names["X_test"] * 3).mean() > 0.9
+    assert names["reader"].is_ood(names["images"][~names["known"]]).mean() > 0.5

@@ -1,4 +1,4 @@
-"""The guides, followed to the letter by somebody in a hurry: every command and script in them runs, in order, in an empty folder."""
+"""The guides, followed to the letter by somebody in a hurry: every command and script in them runs, in an empty folder."""
 
 import re
 import runpy

@@ -8,6 +8,7 @@ import yaml
 from scipy.stats import betabinom
 from sklearn import datasets
 
+from besnn.cli.choosing import choose_recipe
 from besnn.detection.conformal import conformal_rank
 from besnn.detector import Detector
 from besnn.training import load_recipe
@@ -163,8 +164,6 @@ def test_settings_come_from_the_recipe_then_options_then_set(besnn, tmp_path, ti
 
 
 def test_data_is_trained_on_by_the_recipe_that_suits_it(besnn, tmp_path, stripe_folder, write_csv):
-    from besnn.cli.choosing import choose_recipe
-
     rows = [[row, row % 3, "ab"[row % 2]] for row in range(60)]
     table = write_csv(tmp_path / "my: table.csv", ["x", "y", "label"], rows)
     np.savez(tmp_path / "rows.npz", X=np.zeros((9, 4)), y=np.arange(9) % 2)
@@ -179,6 +178,15 @@ def test_data_is_trained_on_by_the_recipe_that_suits_it(besnn, tmp_path, stripe_
     assert choose_recipe("digits:test").model_copy(update={"data": None}) == load_recipe("digits").model_copy(
         update={"data": None}
     )
+
+
+def test_a_folder_called_like_a_recipe_for_own_data_is_data(tmp_path, monkeypatch, stripe_folder):
+    monkeypatch.chdir(tmp_path)
+    assert choose_recipe("images").data.source == "YOUR-IMAGES"
+    shutil.copytree(stripe_folder, "images")
+    assert choose_recipe("images").data.source == "images"
+    (tmp_path / "digits").mkdir()
+    assert choose_recipe("digits") == load_recipe("digits")
 
 
 def test_a_model_is_replaced_whole_when_trained_again(besnn, tmp_path, quick, moons_model):

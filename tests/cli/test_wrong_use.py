@@ -22,6 +22,7 @@ CASES = [
     ("train {tmp}/none.yaml -o {out}", USE, "cannot be read (FileNotFoundError)"),
     ("train {tmp}/list.yaml -o {out}", USE, "holds no settings"),
     ("train {tmp}/broken.yaml -o {out}", USE, "is not YAML"),
+    ("train table -o {out}", USE, "'YOUR-TABLE' is neither a built-in set"),
     ("train two-moons -o {tmp}", USE, "is a folder"),
     ("train two-moons -o .", USE, "is a folder"),
     ("train two-moons -o {out} --set training.epoch=3", USE, "'training.epoch' is unknown: allowed here are epochs"),

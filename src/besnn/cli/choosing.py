@@ -12,20 +12,22 @@ from besnn.errors import InputError
 from besnn.training import Recipe, load_recipe, shipped_recipes
 
 YAML_SUFFIXES = (".yaml", ".yml")
+FOR_OWN_DATA = ("images", "table")
 
 
 def choose_recipe(spec: str, overrides: Iterable[str] = ()) -> Recipe:
     """The recipe that a name, a YAML file or a DATA argument stands for, with overrides such as `training.epochs=5`.
 
-    Data without a recipe of its own is trained on by `images` or `table`. Only folders, whose images may differ in size, are
-    brought to the size that `images` names; arrays keep their own.
+    Data without a recipe of its own is trained on by `images` or `table`; a folder of that name is data. Only folders, whose
+    images may differ in size, are brought to the size that `images` names; arrays keep their own.
 
     >>> choose_recipe("digits", ["training.epochs=5"]).training.epochs
     5
     >>> choose_recipe("mnist:test").data.source
     'mnist:test'
     """
-    if spec in shipped_recipes() or spec.endswith(YAML_SUFFIXES):
+    is_own_data = spec in FOR_OWN_DATA and Path(spec).exists()
+    if spec.endswith(YAML_SUFFIXES) or (spec in shipped_recipes() and not is_own_data):
         return load_recipe(spec, overrides)
     try:
         kind = kind_of_data(spec)
@@ -38,7 +40,7 @@ def choose_recipe(spec: str, overrides: Iterable[str] = ()) -> Recipe:
     base = [setting("data.source", spec), setting("name", Path(spec).stem if parse_name(spec) is None else name)]
     if kind is not Kind.FOLDER and not is_table:
         base.append("data.image=null")
-    return load_recipe("table" if is_table else "images", [*base, *overrides])
+    return load_recipe(FOR_OWN_DATA[is_table], [*base, *overrides])
 
 
 def _holds_rows(path: Path) -> bool:

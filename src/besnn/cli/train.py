@@ -72,6 +72,7 @@ def train(
     Settings are applied in this order: the recipe, --method, the other options, --set.
     """
     from besnn.cli.choosing import choose_recipe, setting
+    from besnn.cli.loading import kind_of_data
     from besnn.cli.output import announce, training_progress
     from besnn.data import ImageSpec, load_or_stream
     from besnn.experiments.baselines import method_overrides
@@ -89,6 +90,7 @@ def train(
     replaced = [] if method is None else method_overrides(choose_recipe(what, []), method.value)
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
     run_folder, checkpoint = _open_run(output, run_folder, resume)
+    kind_of_data(recipe.data.source)
     image = recipe.data.image
     dataset = load_or_stream(
         recipe.data.source,
@@ -124,13 +126,15 @@ def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path
 
 def _outcome(fitted: "Fitted", output: Path, run_folder: Path) -> tuple[dict[str, object], list[str]]:
     """What came of a run, as facts and in words."""
-    from besnn.cli.description import facts_of, in_words
+    from besnn.cli.description import count, facts_of, in_words
 
-    last = fitted.history[-1] if fitted.history else {}
-    facts = {"model": str(output), "run_folder": str(run_folder), **facts_of(fitted.detector)}
-    facts |= {"epochs": len(fitted.history), "seconds": fitted.detector.provenance["seconds"], "last_epoch": last}
-    accuracy = last.get("validation_accuracy")
-    words = [f"trained {len(fitted.history)} epochs in {facts['seconds']} s; logs are in {run_folder}", *in_words(facts)]
+    detector, history = fitted.detector, fitted.history
+    stops_early = detector.recipe is not None and detector.recipe.training.patience is not None
+    kept = min(history, key=lambda row: row["validation_loss"]) if stops_early else history[-1]
+    accuracy = kept.get("validation_accuracy")
+    facts = {"model": str(output), "run_folder": str(run_folder), **facts_of(detector), "validation_accuracy": accuracy}
+    facts |= {"epochs": len(history), "seconds": detector.provenance["seconds"]}
+    words = [f"trained {count(len(history), 'epoch')} in {facts['seconds']} s; logs are in {run_folder}", *in_words(facts)]
     if accuracy is not None:
         words.append(f"accuracy     {100 * accuracy:.1f} % on held-out validation data")
     return facts, [*words, f"wrote {output}: try besnn score {output} INPUT -o scores.csv"]

@@ -21,7 +21,7 @@ from besnn.deployment.server.launch import listen, url_of
 from besnn.deployment.server.traffic import Traffic
 from besnn.errors import DataError
 
-CALM_TIMEOUT = 60
+PATIENCE = 120  # seconds; a loaded machine may need long to start a process
 
 
 def ask(client: httpx.Client, rows: np.ndarray) -> list[float]:
@@ -31,7 +31,7 @@ def ask(client: httpx.Client, rows: np.ndarray) -> list[float]:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + CALM_TIMEOUT
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if condition():
             return True
@@ -119,22 +119,23 @@ def test_a_killed_worker_is_replaced_and_no_answer_is_wrong(model_file: Path, mo
 
         assert eventually(lambda: len(workers()) == 2)
         with ThreadPoolExecutor(4) as clients:
-            for number in range(4):
-                clients.submit(client, number)
-            assert eventually(lambda: len(answers) > 20)
-            before = {worker.pid for worker in workers()}
-            victim = workers()[0]
-            victim.kill()
-            assert eventually(lambda: len(workers()) == 2 and {worker.pid for worker in workers()} != before)
-            count = len(answers)
-            assert eventually(lambda: len(answers) > count + 20)
-            stop.set()
+            try:
+                for number in range(4):
+                    clients.submit(client, number)
+                assert eventually(lambda: len(answers) > 20)
+                before = {worker.pid for worker in workers()}
+                workers()[0].kill()
+                assert eventually(lambda: len(workers()) == 2 and {worker.pid for worker in workers()} != before)
+                count = len(answers)
+                assert eventually(lambda: len(answers) > count + 20)
+            finally:
+                stop.set()
         assert all(answers)
         assert len(lost) <= 4  # those that the victim had in hand, one a client at most
         drift = httpx.get(f"{service.url}/v1/drift").json()
         metrics = httpx.get(f"{service.url}/metrics").text
         service.process.terminate()
-        assert service.process.wait(CALM_TIMEOUT) == 0
+        assert service.process.wait(PATIENCE) == 0
 
     # Both workers feed one stream; only what the victim had not yet handed on is missing from it.
     assert 0.5 * 4 * len(answers) <= drift["steps"] <= 4 * (len(answers) + len(lost))

@@ -52,7 +52,7 @@ class ChunkScorer:
     ) -> None:
         torch.set_num_threads(1)  # the core that the worker holds
         self.source, self.folder, self.identity = source, folder, identity
-        self.detector = load_detector(ray.get(model[0])).to(device)
+        self.detector = load_detector(ray.get(model[0]).data).to(device)
 
     def __call__(self, row: Row) -> dict[str, Any]:
         """Puts a chunk's part in place and tells what is in it."""
@@ -67,9 +67,9 @@ class ChunkScorer:
         return asdict(part)
 
 
-def load_detector(content: NDArray[np.uint8]) -> Detector:
+def load_detector(content: bytes | memoryview) -> Detector:
     """A detector from the bytes of its file."""
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
-        file.write(content.data)
+        file.write(content)
         file.flush()
         return Detector.load(Path(file.name))
