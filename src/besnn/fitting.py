@@ -48,6 +48,8 @@ def fit_detector(
 ) -> Fitted:
     """Trains, chooses the score, calibrates.
 
+    Of several processes that train together, only the first does more than train: it is the one whose detector is whole.
+
     Args:
         recipe: what to do.
         data: labelled, whole in memory or a folder that streams; all held-out parts are taken from it.
@@ -97,9 +99,10 @@ def fit_detector(
         provenance=provenance(data.hashes, fabric.device) | {"data_note": data.note if isinstance(data, Dataset) else ""},
         feature_names=data.feature_names if isinstance(data, Dataset) else (),
     )
-    fit_scoring(detector, recipe.score, parts.training, parts.validation)
-    if parts.calibration is not None:
-        detector.calibrate(parts.calibration.inputs, recipe.calibration.alpha, recipe.calibration.delta)
+    if fabric.is_global_zero:
+        fit_scoring(detector, recipe.score, parts.training, parts.validation)
+        if parts.calibration is not None:
+            detector.calibrate(parts.calibration.inputs, recipe.calibration.alpha, recipe.calibration.delta)
     detector.provenance["seconds"] = round(time.monotonic() - began, 3)
     return Fitted(detector, history, parts)
 

@@ -134,9 +134,3 @@ def test_the_class_column_named_in_training_is_no_feature(besnn, tmp_path, write
     assert besnn("train", table, "--label=kind", "-o", model, "--epochs=1", "-q", *tiny).code == 0
     assert besnn("score", model, table, "-o", target).code == 0
     assert {row["label"] for row in read(target)} <= {"up", "down"}
-
-
-def test_ray_is_refused_with_the_remedy_while_it_is_not_there(besnn, tmp_path, moons_model):
-    outcome = besnn("score", moons_model, "two-moons", "-o", tmp_path / "scores.csv", "--engine=ray")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "use --engine local" in outcome.err

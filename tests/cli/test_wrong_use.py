@@ -83,6 +83,7 @@ CASES = [
     ("score {tmp}/none.safetensors two-moons -o {tmp}/scores.csv", USE, "does not exist"),
     ("score {uncalibrated} two-moons -o {tmp}/scores.csv", USE, "is not calibrated"),
     ("score {model} two-moons -o {tmp}/scores.csv --engine nonsense", USE, "'local', 'ray'"),
+    ("score {model} two-moons -o {tmp}/scores.csv --workers 2", USE, "--workers is for Ray: add --engine ray"),
     ("score {model} {tmp}/words.csv -o {tmp}/scores.csv", FAILED, "lacks column 'x1'"),
     ("score {model} digits -o {tmp}/scores.csv", USE, "holds images"),
     ("score {model} two-moons -o /proc/scores.csv", FAILED, "/proc"),

@@ -8,7 +8,6 @@ from besnn.deployment.drift_store import DriftStore
 from besnn.detection import DriftMonitor
 from besnn.errors import DataError
 
-
 INCREMENT = """
 import sqlite3, sys, json
 connection = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)

@@ -50,10 +50,11 @@ def test_table_3_keeps_batch_times_members() -> None:
 
 
 def test_ablations_change_one_thing_each() -> None:
-    base = reproduction_recipe("fashion-mnist", "be-snn", 0, ["method.gradient_weight=0.5", "method.estimator=kl"])
+    paper = ["method.gradient_weight=0.5", "method.entropy_weight=1", "method.estimator=kl"]
+    base = reproduction_recipe("fashion-mnist", "be-snn", 0, paper)
     base_method = base.method.model_dump()
     changed = []
-    for run in ablation_runs("fashion-mnist", [0], ["method.gradient_weight=0.5", "method.estimator=kl"]):
+    for run in ablation_runs("fashion-mnist", [0], paper):
         differs = {name: value for name, value in run.recipe.method.model_dump().items() if value != base_method[name]}
         assert run.recipe.model_copy(update={"method": base.method}) == base
         changed.append(differs)

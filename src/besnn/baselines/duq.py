@@ -18,6 +18,7 @@ from besnn.objective import gradient_penalty, kernel_cross_entropy, summed_kerne
 from besnn.objective.choices import check_choice
 from besnn.objective.convolution import TwiceDifferentiable
 from besnn.objective.kernel import OverClasses
+from besnn.objective.processes import sum_over_processes
 from besnn.objective.terms import active_terms, check_weights
 
 INITIAL_COUNT = 12.0
@@ -96,8 +97,8 @@ class DUQ(SingleNetwork):
         # Not torch's one_hot: it reads the labels back from their device, which a captured graph cannot do.
         one_hot = (labels[:, None] == torch.arange(self.num_classes, device=labels.device)).to(self.class_sums.dtype)
         # Σ_b W_c φ_b = W_c Σ_b φ_b: the sum over the batch comes first, so each class is projected once.
-        sums = torch.einsum("ced,cd->ce", self.projection, one_hot.T @ features)
-        self.class_counts.lerp_(one_hot.sum(dim=0), 1 - self.momentum)
+        sums = torch.einsum("ced,cd->ce", self.projection, sum_over_processes(one_hot.T @ features))
+        self.class_counts.lerp_(sum_over_processes(one_hot.sum(dim=0)), 1 - self.momentum)
         self.class_sums.lerp_(sums, 1 - self.momentum)
 
 

@@ -1,9 +1,18 @@
 """Arguments and options that commands share."""
 
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Engine(StrEnum):
+    """What does the work."""
+
+    LOCAL = "local"
+    RAY = "ray"
 
 
 def complete_data(incomplete: str) -> list[str]:
@@ -11,6 +20,18 @@ def complete_data(incomplete: str) -> list[str]:
     from besnn.data import available
 
     return [info.name for info in available() if info.name.startswith(incomplete)]
+
+
+def refuse_ray_options(given: Mapping[str, object]) -> None:
+    """Refuses options, by name, that only the Ray engine knows.
+
+    >>> refuse_ray_options({"--address": None})
+    """
+    from besnn.errors import InputError
+
+    for option, value in given.items():
+        if value is not None:
+            raise InputError(f"{option} is for Ray: add --engine ray, or leave it out")
 
 
 DATA_HELP = "a built-in name (besnn data list), a folder of images, an .npz, a .csv or a .parquet"
@@ -29,3 +50,7 @@ DataDir = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else, on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The Ray cluster. (default: $RAY_ADDRESS, else one of this machine alone)"),
+]

@@ -1,19 +1,22 @@
 """`besnn score`: what a model says of every input of a source."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, DataDir, Json, Label, Model, Quiet, complete_data
-
-
-class Engine(StrEnum):
-    """What does the work."""
-
-    LOCAL = "local"
-    RAY = "ray"
+from besnn.cli.options import (
+    DATA_HELP,
+    Address,
+    DataDir,
+    Engine,
+    Json,
+    Label,
+    Model,
+    Quiet,
+    complete_data,
+    refuse_ray_options,
+)
 
 
 def score(
@@ -35,10 +38,7 @@ def score(
         ),
     ],
     engine: Annotated[Engine, typer.Option(help="Where to run: in this process, or on a Ray cluster.")] = Engine.LOCAL,
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="The Ray cluster. (default: $RAY_ADDRESS, else this machine alone)"),
-    ] = None,
+    address: Address = None,
     workers: Annotated[
         int | None, typer.Option(help="Processes that score on Ray. (default: all cores or GPUs)", min=1, show_default=False)
     ] = None,
@@ -61,14 +61,12 @@ def score(
     from besnn.deployment.cluster.scoring import score_on_ray
     from besnn.deployment.cluster.session import require_ray
     from besnn.deployment.writers import require_table_path
-    from besnn.errors import BesnnError, InputError
+    from besnn.errors import BesnnError
 
     if engine is Engine.RAY:
         require_ray()
     else:
-        for option, value in {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}.items():
-            if value is not None:
-                raise InputError(f"{option} is for Ray: add --engine ray, or leave it out")
+        refuse_ray_options({"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker})
         require_table_path(Path(output))
         kind_of_data(source)
     detector = load_detector(model, calibrated=True)

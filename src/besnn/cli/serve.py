@@ -1,11 +1,12 @@
 """`besnn serve`: a model as an HTTP service with a page for people."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, DataDir, Model, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, Address, DataDir, Engine, Model, Quiet, complete_data, refuse_ray_options
 
 if TYPE_CHECKING:
     from besnn.deployment.server.examples import Example
@@ -46,24 +47,48 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a limit, such as deadline_seconds=5; repeatable."),
     ] = None,
+    engine: Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")] = Engine.LOCAL,
+    address: Address = None,
+    replicas: Annotated[
+        int | None, typer.Option(help="Processes on Ray, each with the model. (default: 1)", min=1, show_default=False)
+    ] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option(help="As many as Ray may start when much is asked.", min=1, show_default=False)
+    ] = None,
+    gpus_per_replica: Annotated[
+        float | None, typer.Option(help="GPUs of each, such as 1 or 0.5. (default: none)", min=0, show_default=False)
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve a model over HTTP, with a page to try it at `/`, until stopped.
 
     POST /v1/predict takes JSON arrays and images, /v2 speaks the Open Inference Protocol, /metrics is for Prometheus, and
-    /openapi.json describes it all.
+    /openapi.json describes it all. A cluster at --address goes on serving after this command has ended; the same command with
+    another model swaps that in, without a break.
     """
     from besnn.cli.loading import load_detector
     from besnn.cli.output import note
+    from besnn.deployment.cluster.session import require_ray
     from besnn.deployment.server.launch import listen, url_of
     from besnn.deployment.server.launch import serve as run
     from besnn.deployment.server.security import access_settings
     from besnn.deployment.server.settings import parse_settings
 
+    if engine is Engine.RAY:
+        require_ray()
+    else:
+        names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
+        refuse_ray_options(dict(zip(names, (address, replicas, max_replicas, gpus_per_replica), strict=True)))
     access = access_settings(host, token_file, insecure, allow_host or [])
     settings = parse_settings({"model_name": model.stem, "drift_state": drift_state, **access}, overrides or [])
     detector = load_detector(model, calibrated=True)
     chosen = _examples(detector, examples, data_dir)
+    if engine is Engine.RAY:
+        from besnn.deployment.cluster.serving import Replicas, serve_on_ray
+
+        count = Replicas(replicas or 1, max_replicas, gpus_per_replica or 0.0)
+        serve_on_ray(model, settings, chosen, host, port, count, address, partial(note, quiet=quiet))
+        return
     with listen(host, port) as listener:
         note(f"serving {model} at {url_of(listener)} (Ctrl-C stops it)", quiet=quiet)
         run(detector, model, settings, chosen, listener, workers)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from besnn.cli.errors import FAILED
 from besnn.cli.options import DATA_HELP, DataDir, Json, Quiet, complete_data
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def train(
     from besnn.cli.loading import kind_of_data
     from besnn.cli.output import announce, training_progress
     from besnn.data import ImageSpec, load_or_stream
+    from besnn.errors import BesnnError, DataError
     from besnn.experiments.baselines import method_overrides
     from besnn.fitting import fit_detector
     from besnn.training import make_fabric
@@ -100,9 +102,14 @@ def train(
     )
     fabric = make_fabric(recipe.training.precision, device.value, devices, strategy)
     quiet = quiet or not fabric.is_global_zero
-    fitted = fit_detector(
-        recipe, dataset, fabric=fabric, run_folder=run_folder, resume=resume, reporter=training_progress(quiet)
-    )
+    try:
+        fitted = fit_detector(
+            recipe, dataset, fabric=fabric, run_folder=run_folder, resume=resume, reporter=training_progress(quiet)
+        )
+    except BesnnError as error:
+        if fabric.is_global_zero or isinstance(error, DataError):
+            raise
+        raise typer.Exit(FAILED) from None  # all processes find the same fault, and the first one tells of it
     if fabric.is_global_zero:
         fitted.detector.save(output)
         checkpoint.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ from torch import Tensor
 from besnn.checks import check_labels
 from besnn.errors import InputError
 from besnn.objective.entropy import Estimator, check_estimator, grouped_entropy
+from besnn.objective.processes import gather_rows
 
 
 def entropy_regulariser(
@@ -18,7 +19,8 @@ def entropy_regulariser(
 ) -> Tensor:
     """Σ_c max(0, Ĥ(Φ(x) | y = c) − Ĥ(E_c)), over the classes of which the batch holds more than k inputs.
 
-    The data's entropy is a threshold: no gradient passes to `features`.
+    The data's entropy is a threshold: no gradient passes to `features`. Where processes share a batch, it is that of the whole
+    batch in each of them: the entropy of a part is another one, for its bias depends on the number of points.
 
     Args:
         features: Φ(x), `[members, batch, d]`.
@@ -42,11 +44,11 @@ def entropy_regulariser(
     _check_shapes(features, class_features, k)
     classes, samples = class_features.shape[1:3]
     check_labels(labels, num_classes=classes, batch=features.shape[1])
+    features, labels = gather_rows(features, dim=1), gather_rows(labels)
     sample_groups = torch.zeros(samples, dtype=torch.int64, device=labels.device)
     if match_counts:
         labels, sample_groups = _match_counts(labels, classes, samples)
-    with torch.no_grad():
-        threshold, valid = grouped_entropy(features, labels, classes, k, estimator)
+    threshold, valid = grouped_entropy(features, labels, classes, k, estimator)
     entropy, _ = grouped_entropy(class_features, sample_groups, 1, k, estimator)
     return torch.where(valid, (threshold - entropy[..., 0]).relu(), 0.0).sum(-1)
 

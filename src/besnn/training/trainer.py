@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from besnn.errors import BesnnError, InputError
 from besnn.files import remove_partials
 from besnn.model import Objective, OODClassifier, Preprocessing
+from besnn.objective.processes import share_buffers, sum_over_processes
 from besnn.training.augment import augment
 from besnn.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from besnn.training.config import Recipe
@@ -25,7 +26,7 @@ from besnn.training.optimiser import build_optimiser, set_learning_rate
 from besnn.training.reporting import Reporter, Row, Silent
 from besnn.training.schedule import learning_rate_factor, term_factors
 from besnn.training.seeds import Draw, draw_seed, epoch_order, own_randomness
-from besnn.training.source import Source, in_order
+from besnn.training.source import Source
 from besnn.training.weights import Weights, average_weights, copy_weights, load_average
 
 
@@ -167,6 +168,8 @@ class Trainer:
         return terms
 
     def _finish_epoch(self, epoch: int, validation: Source | None) -> None:
+        self._share_sums()
+        share_buffers(self.model)
         terms = {name: float(self.sums[name]) / self.steps_per_epoch for name in sorted(self.sums)}
         row: Row = {"epoch": epoch, "loss": sum(terms.values()), **terms}
         row["learning_rate"] = self.optimiser.param_groups[0]["lr"]
@@ -189,16 +192,20 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self, source: Source) -> Row:
-        """Negative log-likelihood and accuracy on held-out data."""
+        """Negative log-likelihood and accuracy on held-out data, which the processes share out among themselves."""
         self.model.eval()
         self.model.freeze_classes(samples=256, seed=0)
-        loss, right = 0.0, 0
-        for inputs, labels in in_order(source, 1024):
+        totals = torch.zeros(2, dtype=torch.float64)
+        mine = torch.arange(len(source))[self.fabric.global_rank :: self.fabric.world_size]
+        for inputs, labels in source.batches(mine, 1024) if len(mine) else ():
             log_probabilities = self.model.log_probabilities(self.model(self.preprocessing(inputs)))
-            loss += float(nn.functional.nll_loss(log_probabilities, labels, reduction="sum"))
-            right += int((log_probabilities.argmax(dim=1) == labels).sum())
+            totals[0] += float(nn.functional.nll_loss(log_probabilities, labels, reduction="sum"))
+            totals[1] += int((log_probabilities.argmax(dim=1) == labels).sum())
         self.model.train()
-        return {"loss": loss / len(source), "accuracy": right / len(source)}
+        if self.fabric.world_size > 1:
+            totals = sum_over_processes(totals.to(self.fabric.device))
+        loss, accuracy = (totals / len(source)).tolist()
+        return {"loss": loss, "accuracy": accuracy}
 
     def _keep_best(self, loss: float, epoch: int) -> None:
         if self.progress.best_loss is None or loss < self.progress.best_loss:
@@ -216,6 +223,12 @@ class Trainer:
             load_average(self.kept["average"], self.model)
         self.model.eval()
 
+    def _share_sums(self) -> None:
+        """Replaces each process's sums of loss terms by their mean over processes, which is that of the whole batches."""
+        if self.fabric.world_size > 1:
+            self.sums = {name: sum_over_processes(self.sums[name]) / self.fabric.world_size for name in sorted(self.sums)}
+
     def _save(self) -> None:
+        self._share_sums()
         if self.checkpoint is not None and self.fabric.is_global_zero:
             save_checkpoint(self.checkpoint, self.progress, self.model, self.optimiser, {**self.kept, "sums": self.sums})

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 import uvicorn
 
@@ -131,7 +132,9 @@ def served() -> Callable[..., AbstractContextManager[Served]]:
             yield service
         finally:
             if service.process.poll() is None:
-                service.process.kill()
+                family = [*psutil.Process(service.process.pid).children(recursive=True), service.process]
+                for member in family:
+                    member.kill()
             service.process.wait()
             service.drained()
             assert service.process.stderr is not None

@@ -4,8 +4,10 @@ Each replica batches the requests that reach it just as the local service does. 
 replicas with the new one are started first, and old ones stop when those answer and they have answered all they had taken.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,20 @@ import torch
 from fastapi import FastAPI
 from ray import serve
 
+from besnn.data.messages import one_line
 from besnn.deployment.cluster.locations import Location
+from besnn.deployment.cluster.session import ray_session
 from besnn.deployment.cluster.worker import load_detector
 from besnn.deployment.server import Settings, create_app
 from besnn.deployment.server.examples import Example
-from besnn.errors import DataError, InputError
+from besnn.errors import BesnnError, DataError, InputError
 
 APPLICATION = "besnn"
 ONGOING_REQUESTS = 256
 """Requests that one replica works on at the same time; they are scored together."""
+
+REPLICA_CPUS = 0.5
+"""So that as many replicas as there are cores leave room for as many new ones during a swap."""
 
 BUSY_REQUESTS = 32
 """Requests at work in a replica, on average, above which another one is started."""
@@ -94,17 +101,57 @@ def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: s
     Returns:
         The service's address.
     """
+    if port == 0:
+        raise InputError("--port 0: Ray Serve takes no port by itself, choose one")
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     deployment = serve.deployment(
         name=APPLICATION,
-        ray_actor_options={"num_cpus": 1, "num_gpus": replicas.gpus},
+        ray_actor_options={"num_cpus": REPLICA_CPUS, "num_gpus": replicas.gpus},
         max_ongoing_requests=ONGOING_REQUESTS,
         max_surge_percent=100,  # new replicas come before old ones go
         graceful_shutdown_timeout_s=settings.deadline_seconds,
         **replicas.options(),
     )(serve.ingress()(ServedDetector))
     device = "cuda" if replicas.gpus else "cpu"
+    application = deployment.bind(Location.parse(str(model)), sha256, settings, list(examples), device)
     serve.start(http_options={"host": host, "port": port})
-    location = Location.parse(str(model))
-    serve.run(deployment.bind(location, sha256, settings, list(examples), device), name=APPLICATION, route_prefix="/")
+    try:
+        serve.run(application, name=APPLICATION, route_prefix="/")
+    except RuntimeError as error:
+        raise BesnnError(
+            f"Ray Serve could not start {model} ({one_line(error)}): see `serve status`, and that all machines can read the file"
+        ) from error
     return f"http://{host}:{port}"
+
+
+def serve_on_ray(
+    model: Path,
+    settings: Settings,
+    examples: Sequence[Example],
+    host: str,
+    port: int,
+    replicas: Replicas,
+    address: str | None = None,
+    tell: Callable[[str], None] = print,
+) -> None:
+    """Serves a model on a cluster; on one of this machine alone, until the process is interrupted.
+
+    Args:
+        model: the file of a calibrated detector.
+        settings: of the service.
+        examples: inputs for people to try.
+        host: the address to listen on.
+        port: the port to listen on.
+        replicas: how many.
+        address: the cluster, see `ray_session`.
+        tell: told where the service is.
+    """
+    with ray_session(address) as own:
+        url = deploy(model, settings, examples, host, port, replicas)
+        if not own:
+            tell(f"the cluster serves {model} at {url} (`serve shutdown` stops it)")
+            return
+        tell(f"serving {model} at {url} (Ctrl-C stops it)")
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+        serve.shutdown()  # type: ignore[no-untyped-call]

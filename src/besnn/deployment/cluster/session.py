@@ -22,8 +22,10 @@ def require_ray() -> None:
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None = None) -> Iterator[None]:
+def ray_session(address: str | None = None) -> Iterator[bool]:
     """Connects to a cluster for as long as the block lasts; within another session it is that one.
+
+    Yields whether the cluster ends with the block.
 
     Args:
         address: `host:port`, `ray://host:port`, or `auto` for the cluster that this machine belongs to. None for the one that
@@ -33,7 +35,7 @@ def ray_session(address: str | None = None) -> Iterator[None]:
     import ray
 
     if ray.is_initialized():
-        yield
+        yield False
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     _knock(address)
@@ -43,7 +45,7 @@ def ray_session(address: str | None = None) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise _no_cluster(address, error) from None
     try:
-        yield
+        yield address == "local"
     finally:
         ray.shutdown()
 

@@ -1,6 +1,20 @@
 """The HTTP service around a detector: `create_app` makes it, `besnn.deployment.server.launch` runs it."""
 
-from besnn.deployment.server.app import create_app
-from besnn.deployment.server.settings import Settings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from besnn.deployment.server.app import create_app
+    from besnn.deployment.server.settings import Settings
 
 __all__ = ["Settings", "create_app"]
+
+_HOMES = {"Settings": "besnn.deployment.server.settings", "create_app": "besnn.deployment.server.app"}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public name when it is first used: a worker process must answer its supervisor before it has loaded all."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

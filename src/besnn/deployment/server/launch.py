@@ -4,10 +4,8 @@ import os
 import socket
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-import torch
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
@@ -17,11 +15,12 @@ from besnn.deployment.server.examples import Example
 from besnn.deployment.server.logs import log_to_standard_error
 from besnn.deployment.server.metrics import MULTIPROCESS_FOLDER
 from besnn.deployment.server.settings import Settings
+from besnn.deployment.server.worker import WorkerApp
 from besnn.detector import Detector
 from besnn.errors import DataError
 
 _GRACE_SECONDS = 5  # how much longer than the deadline a stopping service waits for its last answers
-_START_SECONDS = 60  # how long a worker may take to answer its supervisor; it imports and loads before it does
+_SILENT_SECONDS = 60  # how long a worker may fail to answer its supervisor before it is replaced
 
 
 def serve(
@@ -49,18 +48,12 @@ def serve(
         return
     with tempfile.TemporaryDirectory(prefix="besnn-serve-") as folder:
         os.environ[MULTIPROCESS_FOLDER] = folder
-        if settings.drift_state is None:  # all workers' inputs are one stream
-            settings = settings.model_copy(update={"drift_state": Path(folder) / "drift.sqlite"})
+        values = settings.model_dump()
+        values["token"] = settings.token and settings.token.get_secret_value()
+        values["drift_state"] = settings.drift_state or Path(folder) / "drift.sqlite"  # all workers' inputs are one stream
         threads = max(1, (os.cpu_count() or 1) // workers)
-        make_app = partial(worker_app, model, settings, examples, threads)
+        make_app = WorkerApp(model, values, [example.model_dump() for example in examples], threads)
         Multiprocess(_config(make_app, settings, workers), [listener]).run()
-
-
-def worker_app(model: Path, settings: Settings, examples: Sequence[Example], threads: int) -> FastAPI:
-    """The service in a worker process: a model of its own, and its share of the processor's cores."""
-    log_to_standard_error()
-    torch.set_num_threads(threads)
-    return create_app(Detector.load(model), settings, examples)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -94,5 +87,5 @@ def _config(app: object, settings: Settings, workers: int = 1) -> uvicorn.Config
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=int(settings.deadline_seconds) + _GRACE_SECONDS,
-        timeout_worker_healthcheck=_START_SECONDS,
+        timeout_worker_healthcheck=_SILENT_SECONDS,
     )
