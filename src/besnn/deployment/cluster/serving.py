@@ -119,7 +119,7 @@ def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: s
         serve.run(application, name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
         raise BesnnError(
-            f"Ray Serve could not start {model} ({one_line(error)}): see `serve status`, and that all machines can read the file"
+            f"Ray Serve could not start {model} ({one_line(error)}): see `serve status`; all machines must read the file"
         ) from error
     return f"http://{host}:{port}"
 

@@ -50,7 +50,9 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
     app.add_middleware(SecurityHeaders, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(Observation, metrics=service.metrics)
     add_problem_handlers(app)
-    guards = [Depends(same_origin), Depends(token_required(settings))]
+    guards = [Depends(same_origin)]
+    if settings.token is not None:
+        guards.append(Depends(token_required(settings.token)))
     refusals = problems(401, 403, 421, 422, 500)
 
     @app.get(

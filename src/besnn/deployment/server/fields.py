@@ -11,7 +11,7 @@ MOST_FIELDS = 1000
 
 Model = TypeVar("Model", bound=BaseModel)
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Pixel = Annotated[int, Field(ge=0, le=255)]
+Pixel = Annotated[float, Field(ge=0, le=255, multiple_of=1)]  # 7.0 is a whole number too, in JSON
 Scalars = dict[str, bool | int | float | str]
 
 
@@ -26,7 +26,7 @@ def nested_lists(number: Any, shape: tuple[int, ...]) -> Any:
 
     >>> from pydantic import TypeAdapter
     >>> TypeAdapter(nested_lists(Pixel, (1, 2))).validate_json("[[0, 255]]")
-    [[0, 255]]
+    [[0.0, 255.0]]
     """
     kind = number
     for size in reversed(shape):

@@ -8,11 +8,11 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import SecretStr
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from besnn.deployment.server.problems import Problem
-from besnn.deployment.server.settings import Settings
 from besnn.errors import InputError
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -34,14 +34,12 @@ HEADERS = {
 }
 
 
-def token_required(settings: Settings) -> Callable[..., Awaitable[None]]:
-    """A dependency that lets only requests with the token pass; all of them where none is set."""
-    bearer = HTTPBearer(auto_error=False, description="Needed if the service was started with a token.")
-    expected = None if settings.token is None else settings.token.get_secret_value().encode()
+def token_required(token: SecretStr) -> Callable[..., Awaitable[None]]:
+    """A dependency that lets only requests with the token pass."""
+    expected = token.get_secret_value().encode()
+    bearer = HTTPBearer(auto_error=False)
 
     async def check(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-        if expected is None:
-            return
         given = b"" if credentials is None else credentials.credentials.encode("utf-8", "surrogateescape")
         if not hmac.compare_digest(given, expected):
             raise Problem(401, "token-invalid", "send the token as Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})

@@ -1,8 +1,8 @@
 """`/v2`: the Open Inference Protocol, for clients of KServe and Triton."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from besnn.deployment.server import protocol, tensors
 from besnn.deployment.server.batching import Inputs
@@ -38,6 +38,8 @@ def v2_router(service: Service) -> APIRouter:
     request_model = protocol.infer_request_model(reader)
     metadata = protocol.model_metadata(settings.model_name, detector.model.method, reader, len(detector.class_names))
 
+    ModelName = Annotated[str, Path(examples=[settings.model_name])]
+
     def require_model(model_name: str) -> None:
         if model_name != settings.model_name:
             raise Problem(404, "model-unknown", f"the only model here is {settings.model_name!r}")
@@ -51,12 +53,12 @@ def v2_router(service: Service) -> APIRouter:
         return protocol.ServerMetadata(name="besnn", version=__version__, extensions=["binary_tensor_data"])
 
     @router.get("/models/{model_name}", summary="What the model takes and gives", responses=problems(404))
-    async def describe_model(model_name: str) -> protocol.ModelMetadata:
+    async def describe_model(model_name: ModelName) -> protocol.ModelMetadata:
         require_model(model_name)
         return metadata
 
     @router.get("/models/{model_name}/ready", summary="Whether the model can be asked", responses=problems(404))
-    async def model_ready(model_name: str) -> protocol.Ready:
+    async def model_ready(model_name: ModelName) -> protocol.Ready:
         require_model(model_name)
         return protocol.Ready()
 
@@ -67,7 +69,7 @@ def v2_router(service: Service) -> APIRouter:
         responses=problems(400, 404, 408, 413, 415, 429, 504),
         openapi_extra=infer_body(request_model, metadata),
     )
-    async def infer(model_name: str, request: Request) -> Response:
+    async def infer(model_name: ModelName, request: Request) -> Response:
         require_model(model_name)
         if media_type(request) not in ("", JSON, BINARY):  # Triton's client says nothing of it
             raise Problem(415, "media-type-unsupported", f"send the body as {JSON} or {BINARY}, and say so in Content-Type")

@@ -1,0 +1,73 @@
+"""The service against its own description."""
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import positive_data_acceptance
+
+from besnn import Detector
+
+EXAMPLES = 25
+POSTS = ["/v1/predict", "/v2/models/{model_name}/infer"]
+
+
+@pytest.fixture(params=["moons", "digits"])
+def data(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def url(data: str, moons_client: httpx.Client, digits_client: httpx.Client) -> str:
+    return str({"moons": moons_client, "digits": digits_client}[data].base_url)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+@pytest.mark.parametrize("path", POSTS)
+def test_generated_requests_are_answered_as_described(data: str, url: str, path: str, mode: GenerationMode):
+    operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[path]["POST"]
+    # What makes a string an image, or data fit a shape, is beyond JSON Schema.
+    beyond = [] if (data, path) == ("moons", "/v1/predict") else [positive_data_acceptance]
+
+    @settings(
+        max_examples=EXAMPLES, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: Case) -> None:
+        response = case.call()
+        assert response.status_code < 500
+        case.validate_response(response, excluded_checks=beyond)
+
+    ask()
+
+
+def test_everything_else_is_answered_as_described(url: str):
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    paths = [path for path in schema if path not in POSTS]
+    assert len(paths) == 9
+    for path in paths:
+        case = schema[path]["GET"].Case(path_parameters={"model_name": "model"} if "model_name" in path else {})
+        response = case.call()
+        assert response.status_code == 200
+        case.validate_response(response)
+
+
+def test_the_examples_in_the_description_are_answered(url: str):
+    with httpx.Client(base_url=url, timeout=30) as client:
+        described = client.get("/openapi.json").json()
+        examples = described["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+        assert examples
+        for example in examples.values():
+            assert client.post("/v1/predict", json=example["value"]).status_code == 200
+        infer = described["paths"]["/v2/models/{model_name}/infer"]["post"]["requestBody"]["content"]["application/json"]
+        assert client.post("/v2/models/model/infer", json=infer["example"]).status_code == 200
+
+
+def test_a_token_is_part_of_the_description_where_there_is_one(moons_detector: Detector, start, moons_client: httpx.Client):
+    assert "securitySchemes" not in moons_client.get("/openapi.json").json()["components"]
+    with start(moons_detector, token="correct-horse-battery-staple") as client:
+        described = client.get("/openapi.json").json()
+    assert described["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert described["paths"]["/v1/predict"]["post"]["security"] == [{"HTTPBearer": []}]
+    assert "security" not in described["paths"]["/v2/health/live"]["get"]
