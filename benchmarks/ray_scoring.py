@@ -107,6 +107,7 @@ class Clock:
         self.marks: list[tuple[float, int]] = []
 
     def __call__(self, rows: int) -> None:
+        """Some more rows."""
         if rows:
             self.marks.append((time.monotonic(), rows))
 
