@@ -1,26 +1,33 @@
-"""Scoring a table on Ray against the local engine: the same bits, and how fast with one and two workers.
+"""Scoring a table on Ray against the local engine: the same rows whatever happens on the way, and how fast.
 
-    python benchmarks/ray_scoring.py [--rows 1000000] [--json FILE]
+    python benchmarks/ray_scoring.py [--rows 1000000] [--rounds 3] [--json results/ray_scoring.json]
 
-A small detector is trained and a table is written that is larger than Ray's object store (200 MB at a million rows). The local
-engine scores it with one thread and with all cores; Ray scores it with one and with two workers of one thread each. `seconds`
-is from the call to the finished output; `rows_per_second` leaves out what comes before the first part (starting workers, which
-import torch). The run fails if a single bit of a score differs.
+A small detector is trained, and a table is written that is larger than Ray's object store (at a million rows). The local engine
+scores it with one thread; Ray scores it with one and with two workers of one thread each. They take turns; medians are kept.
+Then Ray scores it twice more: once a worker is killed half-way, and once `besnn score` itself is killed half-way and run again.
+
+`seconds` is from the call to the finished output; `rows_per_second` leaves out the start, until every worker has delivered once
+(they import torch first). Every output must hold each row once, in order, with the same bits: its rows have the checksum of the
+local engine's, or the benchmark fails.
 """
 
 import argparse
+import hashlib
+import io
 import json
 import logging
 import os
-import platform
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import psutil
@@ -35,68 +42,148 @@ from besnn.deployment.cluster.scoring import score_on_ray
 from besnn.detector import Detector
 from besnn.fitting import fit_detector
 from besnn.training import load_recipe, make_fabric
+from besnn.training.provenance import provenance
 
 COLUMNS, CLASSES = 64, 5
+CORES = 2
 STORE_BYTES = 200 * 2**20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="where to write the figures", default=Path("results/ray_scoring.json"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="besnn-") as name:
-        figures = measure(Path(name), arguments.rows)
-    print(json.dumps(figures, indent=1))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    sys.exit(not all(run["equal"] for run in figures["ray"]))
+        figures = measure(Path(name), arguments.rows, arguments.rounds)
+    text = json.dumps(figures, indent=1)
+    print(text)
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(f"{text}\n", encoding="utf-8")
+    sys.exit(not figures["equal"])
 
 
-def measure(folder: Path, rows: int) -> dict[str, object]:
+def measure(folder: Path, rows: int, rounds: int) -> dict[str, object]:
     model, table = train(folder / "model.safetensors"), write_table(folder / "table.parquet", rows)
-    figures: dict[str, object] = {
+    local: list[dict[str, float]] = []
+    shared: dict[int, list[dict[str, float]]] = {1: [], CORES: []}
+    checksums = set()
+    with cluster(folder / "ray") as address:
+        for _ in range(rounds):
+            local.append(score_locally(model, table, folder / "local.parquet"))
+            checksums.add(checksum(folder / "local.parquet"))
+            for workers, runs in shared.items():
+                runs.append(score_with_ray(model, table, folder / "scores", workers))
+                checksums.add(checksum(folder / "scores"))
+                shutil.rmtree(folder / "scores")
+        stopped = [
+            lose_a_worker(model, table, folder / "worker", rows),
+            lose_the_driver(model, table, folder / "driver", rows, address),
+        ]
+        checksums |= {checksum(folder / "worker"), checksum(folder / "driver")}
+    base = typical(local)["rows_per_second"]
+    return {
         "rows": rows,
         "columns": COLUMNS,
         "table_mb": round(table.stat().st_size / 2**20),
         "object_store_mb": STORE_BYTES // 2**20,
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
+        "rounds": rounds,
+        "load_average": round(os.getloadavg()[2], 1),
+        "local": relative(typical(local), base),
+        "ray": [{"workers": workers, **relative(typical(runs), base)} for workers, runs in shared.items()],
+        "stopped": stopped,
+        "equal": len(checksums) == 1,
+        "checksums": sorted(checksums),
+        "provenance": provenance({}),
     }
-    figures["local"] = [score_locally(model, table, folder / "local.parquet", threads) for threads in (1, os.cpu_count() or 1)]
-    expected = pa.parquet.read_table(folder / "local.parquet")
-    ray.init(
-        num_cpus=2,
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """A Ray of two cores."""
+    # Else workers stand behind all that runs on the machine.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
+    context = ray.init(
+        num_cpus=CORES,
         include_dashboard=False,
         object_store_memory=STORE_BYTES,
         log_to_driver=False,
         logging_level=logging.ERROR,
-        _temp_dir=str(folder / "ray"),
+        _temp_dir=str(folder),
     )
-    figures["ray"] = []
-    for workers in (1, 2):
-        output = folder / "scores"
-        run = score_with_ray(model, table, output, workers)
-        run["equal"] = pa.parquet.read_table(output).replace_schema_metadata(None).equals(expected)
-        figures["ray"].append(run)
-        shutil.rmtree(output)
+    yield context.address_info["gcs_address"]
     ray.shutdown()
-    return figures
 
 
-def score_locally(model: Path, table: Path, output: Path, threads: int) -> dict[str, object]:
+def score_locally(model: Path, table: Path, output: Path) -> dict[str, float]:
     detector = Detector.load(model)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     clock = Clock()
     score_file(detector, str(table), output, progress=clock)
-    return {"threads": threads, **clock.figures()}
+    return clock.figures()
 
 
-def score_with_ray(model: Path, table: Path, output: Path, workers: int) -> dict[str, object]:
+def score_with_ray(model: Path, table: Path, output: Path, workers: int) -> dict[str, float]:
     clock = Clock()
-    with peak_memory("ChunkScorer") as peak:
+    with peak_memory() as peak:
         score_on_ray(model, str(table), str(output), workers=workers, progress=clock)
-    return {"workers": workers, **clock.figures(), "worker_peak_mb": round(max(peak.values()) / 2**20)}
+    return {**clock.figures(start=workers), "worker_peak_mb": round(max(peak) / 2**20)}
+
+
+def lose_a_worker(model: Path, table: Path, output: Path, rows: int) -> dict[str, object]:
+    """Kills one of two workers when half of the rows are there."""
+    killed: list[int] = []
+    done = 0
+
+    def watch(more: int) -> None:
+        nonlocal done
+        done += more
+        if done >= rows / 2 and not killed:
+            victim = workers_of_ray()[0]
+            victim.send_signal(signal.SIGKILL)
+            killed.append(done)
+
+    score_on_ray(model, str(table), str(output), workers=CORES, progress=watch)
+    return {"killed": "a worker", "after_rows": killed[0], "rows": rows_in(output)}
+
+
+def lose_the_driver(model: Path, table: Path, output: Path, rows: int, address: str) -> dict[str, object]:
+    """Kills `besnn score` when half of the rows are there, and gives the same command again."""
+    program = Path(sys.executable).with_name("besnn")
+    command = [str(part) for part in (program, "score", model, table, "-o", output, "--engine", "ray", "--address", address)]
+    driver = subprocess.Popen(command)
+    while driver.poll() is None and rows_in(output) < rows / 2:
+        time.sleep(0.1)
+    driver.kill()
+    driver.wait()
+    while workers_of_ray():  # Ray ends what the driver had started
+        time.sleep(0.1)
+    before = {path: path.stat().st_mtime_ns for path in output.glob("part-*")}
+    after_rows = rows_in(output)
+    subprocess.run(command, check=True)
+    again = sum(path.stat().st_mtime_ns != changed for path, changed in before.items())
+    return {"killed": "besnn score", "after_rows": after_rows, "parts_scored_again": again, "rows": rows_in(output)}
+
+
+def rows_in(output: Path) -> int:
+    return sum(pa.parquet.read_metadata(part).num_rows for part in output.glob("part-*"))
+
+
+def checksum(output: Path) -> str:
+    """Of all rows in order: of the one parquet file that they make."""
+    file = io.BytesIO()
+    table = pa.parquet.read_table(output).replace_schema_metadata(None).combine_chunks()
+    pa.parquet.write_table(table, file, row_group_size=len(table))
+    return hashlib.sha256(file.getbuffer()).hexdigest()
+
+
+def typical(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {name: median(run[name] for run in runs) for name in runs[0]}
+
+
+def relative(figures: dict[str, float], base: float) -> dict[str, float]:
+    return {**figures, "relative": round(figures["rows_per_second"] / base, 2)}
 
 
 class Clock:
@@ -111,34 +198,41 @@ class Clock:
         if rows:
             self.marks.append((time.monotonic(), rows))
 
-    def figures(self) -> dict[str, object]:
-        """Seconds in all, and rows a second from the first mark on."""
-        (first, _), (last, _) = self.marks[0], self.marks[-1]
-        later = sum(rows for _, rows in self.marks[1:])
+    def figures(self, start: int = 1) -> dict[str, float]:
+        """Seconds in all, and rows a second from the `start`-th mark on."""
+        (first, _), (last, _) = self.marks[start - 1], self.marks[-1]
+        later = sum(rows for _, rows in self.marks[start:])
         return {"seconds": round(time.monotonic() - self.began, 1), "rows_per_second": round(later / (last - first))}
 
 
 @contextmanager
-def peak_memory(name: str) -> Iterator[dict[int, int]]:
-    """The largest memory of each process of that name, in bytes without what it shares with others."""
-    peak: dict[int, int] = {0: 0}
+def peak_memory() -> Iterator[list[int]]:
+    """The largest memory of a worker so far, in bytes without what it shares with others."""
+    seen = [0]
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(0.5):
-            for process in psutil.process_iter():
-                try:
-                    if name in " ".join(process.cmdline()):
-                        memory = process.memory_info()
-                        peak[process.pid] = max(peak.get(process.pid, 0), memory.rss - memory.shared)
-                except psutil.Error:
-                    continue
+            for process in workers_of_ray():
+                with suppress(psutil.Error):
+                    memory = process.memory_info()
+                    seen.append(memory.rss - memory.shared)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    yield peak
+    yield seen
     stop.set()
     watcher.join()
+
+
+def workers_of_ray() -> list[psutil.Process]:
+    """The processes that score, by the names that Ray gives them."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it may have ended meanwhile
+            if "ChunkScorer" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 def train(path: Path) -> Path:

@@ -36,8 +36,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 LIBRARY = set(MAY_IMPORT)
 MAY_IMPORT |= {
     "deployment": LIBRARY,
-    "experiments": LIBRARY | {"deployment"},
-    "cli": LIBRARY | {"deployment", "experiments"},
+    "benchmarking": LIBRARY | {"deployment"},
+    "experiments": LIBRARY | {"deployment", "benchmarking"},
+    "cli": LIBRARY | {"deployment", "benchmarking", "experiments"},
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning.fabric import Fabric
+from torch import nn
 
 from besnn.data import Dataset
 from besnn.detection.conformal import conformal_rank
@@ -17,7 +18,7 @@ from besnn.errors import InputError
 from besnn.model import Preprocessing
 from besnn.parts import Parts, divide
 from besnn.score_fitting import check_score_name, fit_scoring
-from besnn.training.build import build_method, resolve_backbone
+from besnn.training.build import build_method, pretrained_backbone, resolve_backbone
 from besnn.training.config import Recipe
 from besnn.training.fabric import make_fabric
 from besnn.training.provenance import provenance
@@ -40,6 +41,8 @@ def fit_detector(
     recipe: Recipe,
     data: Data,
     *,
+    feature_extractor: nn.Module | None = None,
+    preprocessing: Preprocessing | None = None,
     fabric: Fabric | None = None,
     run_folder: Path | None = None,
     resume: bool = False,
@@ -53,6 +56,9 @@ def fit_detector(
     Args:
         recipe: what to do.
         data: labelled, whole in memory or a folder that streams; all held-out parts are taken from it.
+        feature_extractor: a network of your own in place of the recipe's backbone, trained or not, from a batch to
+            `[batch, backbone.feature_dim]`; see docs/convert.md. Its file is loaded by `Detector.load(path, model)`.
+        preprocessing: from raw inputs to what the network takes; standardises by the training data unless given.
         fabric: devices and precision; one device with the recipe's precision unless given.
         run_folder: where checkpoints and logs go, for this run alone.
         resume: continue from the run folder's checkpoint, if there is one.
@@ -72,12 +78,15 @@ def fit_detector(
     fabric = fabric or make_fabric(recipe.training.precision)
     training = open_source(parts.training, fabric.device)
     validation = None if parts.validation is None else open_source(parts.validation, fabric.device)
-    preprocessing = Preprocessing.fit(training.sample())
+    preprocessing = preprocessing or Preprocessing.fit(training.sample())
     input_shape = preprocessing.input_shape
     recipe = recipe.model_copy(update={"backbone": resolve_backbone(recipe.backbone, input_shape)})
     with own_randomness(fabric.device):
         torch.manual_seed(draw_seed(recipe.training.seed, Draw.WEIGHTS))
-        model, objective = build_method(recipe, input_shape, len(parts.training.class_names))
+        network = feature_extractor
+        if network is None and recipe.backbone.weights is not None:
+            network = pretrained_backbone(recipe.backbone, input_shape)
+        model, objective = build_method(recipe, input_shape, len(parts.training.class_names), network)
     check_score_name(recipe.score.name, model, has_validation=validation is not None)
     trainer = Trainer(
         recipe,
@@ -86,7 +95,7 @@ def fit_detector(
         preprocessing,
         fabric,
         run_folder,
-        _identity(recipe, parts),
+        _identity(recipe, parts, network),
         reporter or Silent(),
         checkpoint_every,
     )
@@ -95,7 +104,7 @@ def fit_detector(
         model,
         preprocessing,
         parts.training.class_names,
-        recipe,
+        recipe if feature_extractor is None else None,  # no recipe builds a network of the user's own
         provenance=provenance(data.hashes, fabric.device) | {"data_note": data.note if isinstance(data, Dataset) else ""},
         feature_names=data.feature_names if isinstance(data, Dataset) else (),
     )
@@ -119,9 +128,12 @@ def _check_calibration(recipe: Recipe, calibration: Dataset | None) -> None:
         ) from None
 
 
-def _identity(recipe: Recipe, parts: Parts) -> str:
-    """A digest of all that decides how training goes."""
+def _identity(recipe: Recipe, parts: Parts, network: nn.Module | None) -> str:
+    """A digest of all that decides how training goes, the weights of a network that was given among it."""
     sha = hashlib.sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode())
+    for name, value in network.state_dict().items() if network is not None else ():
+        sha.update(f"{name}|{value.dtype}|{list(value.shape)}|".encode())
+        sha.update(value.detach().cpu().double().numpy().tobytes())
     for part in (parts.training, parts.validation):
         if isinstance(part, Dataset):
             for array in (part.inputs, part.labels):

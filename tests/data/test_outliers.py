@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
 from besnn.data import digits, made_up_outliers, two_moons
-from besnn.data.outliers import IMAGE_OUTLIERS, TABLE_OUTLIERS
+from besnn.data.outliers import COLOUR_OUTLIERS, IMAGE_OUTLIERS, TABLE_OUTLIERS
 from besnn.errors import InputError
 
 
@@ -22,7 +24,14 @@ def test_every_kind_keeps_shape_and_dtype_and_leaves_its_inputs_alone(n, channel
     assert np.array_equal(images, before)
 
 
-@pytest.mark.parametrize(("inputs", "kinds"), [(photos(), IMAGE_OUTLIERS), (two_moons(20).inputs, TABLE_OUTLIERS)])
+@pytest.mark.parametrize(
+    ("inputs", "kinds"),
+    [
+        (photos(channels=1), IMAGE_OUTLIERS),
+        (photos(), IMAGE_OUTLIERS | COLOUR_OUTLIERS),
+        (two_moons(20).inputs, TABLE_OUTLIERS),
+    ],
+)
 def test_seed_and_kind_alone_decide(inputs, kinds):
     everything = made_up_outliers(inputs, seed=5)
     assert list(everything) == list(kinds)
@@ -93,6 +102,43 @@ def test_blends_are_halfway_to_another_image():
         partners = [other for other, half in enumerate(halves) if np.array_equal(half, blend)]
         assert len(partners) == 1
         assert partners != [place]
+
+
+def test_mixed_channels_come_from_several_images():
+    images = photos(n=30)
+    made = made_up_outliers(images, kinds=["mixed-channels"])["mixed-channels"]
+    sources = []
+    for channel in range(3):
+        places = {image[channel].tobytes(): place for place, image in enumerate(images)}
+        sources.append([places[mixed[channel].tobytes()] for mixed in made])
+    assert all(sorted(each) == list(range(30)) for each in sources)
+    assert max(len(set(each)) for each in zip(*sources, strict=True)) == 3
+
+
+def test_magnified_patches_are_what_torch_enlarges():
+    images = photos(n=6, height=16, width=12)
+    made = made_up_outliers(images, kinds=["magnified-patches"])["magnified-patches"]
+    for image, large in zip(images, made, strict=True):
+        pixels = torch.from_numpy(image)[None].double()
+        patches = [pixels[..., row : row + 4, column : column + 3] for row in range(13) for column in range(10)]
+        enlarged = [F.interpolate(patch, (16, 12), mode="bilinear", align_corners=True)[0] for patch in patches]
+        assert min(np.abs(each.numpy() - large).max() for each in enlarged) <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (9, 10), (8, 7)])
+def test_scrambled_phases_keep_the_spectrum_and_lose_the_image(height, width):
+    base = np.random.default_rng(0).integers(120, 136, (20, 3, height, width), dtype=np.uint8)  # nothing reaches 0 or 255
+    made = made_up_outliers(base, kinds=["scrambled-phases"])["scrambled-phases"]
+    before, after = (np.abs(np.fft.fft2(images.astype(float))) for images in (base, made))
+    assert np.abs(after - before).max() < 0.5 * height * width**0.5 + 1  # rounding to whole pixels
+    assert np.abs(after - before).mean() < 0.06 * before.std()
+    correlation = [np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in zip(base, made, strict=True)]
+    assert abs(np.mean(correlation)) < 0.1
+
+
+def test_grey_images_have_no_colours_to_mix():
+    with pytest.raises(InputError, match="no outliers of kind 'mixed-channels' for these inputs"):
+        made_up_outliers(photos(channels=1), kinds=["mixed-channels"])
 
 
 def test_permuted_columns_keep_each_column_and_break_their_tie():

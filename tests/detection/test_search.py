@@ -1,4 +1,6 @@
-"""The blocked search against brute force in float64, with coarse products, ties and duplicates."""
+"""The search against brute force in float64, whatever estimates it starts from, with ties, duplicates and odd scales."""
+
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -8,13 +10,26 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.neighbors import NearestNeighbors
 
-from besnn.detection import search
-from besnn.detection.search import kth_nearest_squared_distance
+from besnn.detection import estimates, search, workspace
+from besnn.detection.search import NeighbourSearch, fast_type, kth_nearest_squared_distance
+
+TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 def brute_force(queries: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:
     differences = queries.double()[:, None] - rows.double()
-    return differences.square().sum(dim=-1).kthvalue(k, dim=1).values
+    return differences.square().sum(dim=-1).kthvalue(k, dim=1).values.float()
+
+
+def assert_exact(queries: torch.Tensor, rows: torch.Tensor, k: int) -> None:
+    torch.testing.assert_close(
+        kth_nearest_squared_distance(queries, rows, k), brute_force(queries, rows, k), rtol=1e-6, atol=1e-37
+    )
+
+
+def by_estimates_alone(queries: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:
+    ready = NeighbourSearch(rows)
+    return ready._by_estimates(queries, k, ready._estimator)
 
 
 def clustered(n: int, d: int, seed: int) -> torch.Tensor:
@@ -23,60 +38,85 @@ def clustered(n: int, d: int, seed: int) -> torch.Tensor:
     return centres[torch.randint(5, (n,), generator=generator)] + torch.randn(n, d, generator=generator)
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "ROW_BLOCK", 37)
-    monkeypatch.setattr(search, "QUERY_BLOCK", 11)
-    monkeypatch.setattr(search, "RERANK_ELEMENTS", 500)
+@pytest.fixture(autouse=True, params=TYPES, ids=str)
+def first_estimates(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs with each type of estimates; float16 is multiplied as on a GPU: exactly, added in float32."""
+    product = estimates._product
+    exactly = {torch.float16: torch.float32}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "fast_type", lambda device: request.param)
+        patch.setattr(estimates, "_product", lambda q, r: product(*(x.to(exactly.get(x.dtype, x.dtype)) for x in (q, r))))
+        yield
 
 
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("k", [1, 5, 13, 40, 200])
-def test_blocks_change_nothing(k: int) -> None:
-    queries, rows = clustered(50, 8, 0), clustered(200, 8, 1)
-    torch.testing.assert_close(
-        kth_nearest_squared_distance(queries, rows, k), brute_force(queries, rows, k).float(), rtol=1e-6, atol=1e-6
-    )
+@pytest.mark.parametrize("k", [1, 5, 40, 200])
+def test_blocks_change_nothing(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "CPU_BYTES", 20_000)
+    assert_exact(clustered(50, 8, 0), clustered(201, 8, 1), k)
+
+
+@pytest.mark.parametrize("k", [1, 20, 60])
+def test_estimates_settle_ordinary_queries(k: int) -> None:
+    queries, rows = clustered(64, 64, 0), clustered(3000, 64, 1)
+    found = by_estimates_alone(queries, rows, k)
+    torch.testing.assert_close(found, brute_force(queries, rows, k), rtol=1e-6, atol=0)
+
+
+def test_what_estimates_do_not_settle_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MOST_SPARE", 0)
+    queries, rows = clustered(40, 3, 0), clustered(2000, 3, 1).repeat(2, 1)  # the 9th and the 10th are one row
+    assert by_estimates_alone(queries, rows, 9).isnan().all()
+    assert_exact(queries, rows, 9)
 
 
 def test_equals_scikit_learn_in_high_dimension() -> None:
     queries, rows = clustered(100, 300, 0), clustered(3000, 300, 1)
     distances, _ = NearestNeighbors(n_neighbors=20, algorithm="brute").fit(rows.double().numpy()).kneighbors(queries.double())
     found = kth_nearest_squared_distance(queries, rows, 20).sqrt()
-    np.testing.assert_allclose(found, distances[:, -1], rtol=1e-5)
+    np.testing.assert_allclose(found, distances[:, -1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("k", [1, 20, 60])
-def test_stays_exact_with_coarse_products(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU that multiplies in bfloat16: the errors swap neighbours, and the answer must not notice."""
-    queries, rows = clustered(64, 64, 0), clustered(2000, 64, 1)
-    precise = torch.addmm
-
-    def coarse(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, alpha: float) -> torch.Tensor:
-        if a.dtype == torch.float64:
-            return precise(bias, a, b, alpha=alpha)
-        return precise(bias, a.bfloat16().float(), b.bfloat16().float(), alpha=alpha)
-
-    monkeypatch.setattr(torch, "addmm", coarse)
-    expected = brute_force(queries, rows, k).float()
-    estimates, _ = search._nearest(queries, rows, k)
-    assert (estimates[:, -1] - expected).abs().max() > 1e-2  # the products alone are wrong
-    torch.testing.assert_close(kth_nearest_squared_distance(queries, rows, k), expected, rtol=1e-6, atol=1e-6)
+@pytest.mark.parametrize("scale", [1e-17, 1e-6, 1e6, 1e17])
+def test_any_scale(scale: float) -> None:
+    assert_exact(scale * clustered(30, 16, 0), scale * clustered(2000, 16, 1), 7)
 
 
-def test_finds_near_duplicates_far_from_the_origin() -> None:
-    """‖q‖² + ‖r‖² − 2 q·r cancels there: in float32 the product alone says anything."""
+def test_queries_far_outside() -> None:
+    queries = clustered(40, 16, 0) * torch.logspace(-20, 17, 40)[:, None]
+    assert_exact(queries, clustered(2000, 16, 1), 7)
+
+
+def test_a_row_far_outside() -> None:
+    rows = clustered(2000, 16, 1)
+    rows[17] *= 1e12
+    assert_exact(clustered(40, 16, 0), rows, 7)
+
+
+def test_near_duplicates_far_from_the_origin() -> None:
     queries = 1000 + clustered(20, 16, 0)
-    rows = torch.cat([queries + 1e-3, 1000 + clustered(300, 16, 1)])
-    torch.testing.assert_close(
-        kth_nearest_squared_distance(queries, rows, 1), brute_force(queries, rows, 1).float(), rtol=1e-4, atol=0
-    )
+    assert_exact(queries, torch.cat([queries + 1e-3, 1000 + clustered(300, 16, 1)]), 1)
+
+
+@pytest.mark.parametrize("k", [1, 100, 1100])
+def test_many_equal_rows(k: int) -> None:
+    rows = torch.cat([torch.ones(1000, 4), torch.zeros(100, 4), clustered(900, 4, 1)])
+    assert_exact(torch.cat([torch.ones(2, 4), torch.zeros(2, 4), clustered(3, 4, 0)]), rows, k)
+
+
+def test_rows_that_are_queries_are_at_distance_zero() -> None:
+    rows = clustered(700, 20, 0)
+    assert kth_nearest_squared_distance(rows, rows, 1).eq(0).all()
+    assert_exact(rows[:50], rows, 2)
+
+
+def test_one_long_query() -> None:
+    assert_exact(clustered(1, 777, 0), clustered(3000, 777, 1), 10)
 
 
 WHOLE = st.integers(-2, 2).map(float)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     queries=arrays(np.float32, (10, 3), elements=WHOLE),
     rows=arrays(np.float32, (60, 3), elements=WHOLE),
@@ -84,8 +124,27 @@ WHOLE = st.integers(-2, 2).map(float)
 )
 def test_ties_and_duplicates(queries: torch.Tensor, rows: torch.Tensor, k: int) -> None:
     queries, rows = torch.as_tensor(queries), torch.as_tensor(rows)
-    assert torch.equal(kth_nearest_squared_distance(queries, rows, k), brute_force(queries, rows, k).float())
+    assert torch.equal(kth_nearest_squared_distance(queries, rows, k), brute_force(queries, rows, k))
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**31), n=st.integers(1, 300), d=st.integers(1, 9), exponent=st.integers(-15, 15), data=st.data())
+def test_any_shape(seed: int, n: int, d: int, exponent: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, n))
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(n, d, generator=generator) * torch.randn(n, 1, generator=generator).exp() * 10.0**exponent
+    queries = torch.cat([rows[:3], torch.randn(5, d, generator=generator), torch.zeros(1, d)])
+    assert_exact(queries, rows, k)
 
 
 def test_an_empty_batch_has_an_empty_answer() -> None:
     assert kth_nearest_squared_distance(torch.empty(0, 3), torch.ones(5, 3), 2).shape == (0,)
+
+
+@pytest.mark.parametrize(("bfloat16", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_coarse_products_are_chosen_where_the_hardware_multiplies_them(
+    bfloat16: bool, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bfloat16)
+    assert fast_type(torch.device("cpu")) == expected
+    assert fast_type(torch.device("cuda")) == torch.float16

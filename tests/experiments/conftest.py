@@ -64,6 +64,12 @@ def small() -> dict[str, tuple[str, ...]]:
 
 
 @pytest.fixture(scope="session")
+def tiny_resnet() -> tuple[str, ...]:
+    """Settings under which the CIFAR recipe, its own ResNet-18 included, takes a second."""
+    return (*SMALL_TRAINING, "training.batch_rows=32", "backbone.width=2", "backbone.feature_dim=8", "data.limit=64")
+
+
+@pytest.fixture(scope="session")
 def small_generator() -> tuple[str, ...]:
     """Further settings for a BE-SNN, whose class features would take seconds to freeze."""
     return ("method.noise_dim=8", "method.hidden_dim=8", "method.samples=8")

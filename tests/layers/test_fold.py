@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import fx, nn
+from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import InputError
 from besnn.layers import (
@@ -35,20 +36,25 @@ def targets(folded):
     return [node.target for node in folded.graph.nodes]
 
 
+grouped_or_not = pytest.mark.parametrize("grouped", [False, True], ids=["apart", "grouped"])
+
+
+@grouped_or_not
 @pytest.mark.parametrize("norm", ["shared", "member"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_equals_the_unfolded_network(network, norm, dtype, tolerance):
+def test_equals_the_unfolded_network(network, norm, dtype, tolerance, grouped):
     ensemble, x = network.ensemble(MEMBERS, norm, dtype), network.inputs(2, dtype)
-    folded = fold(ensemble)
+    folded = fold(ensemble, grouped=grouped)
     expected = ensemble(tile(x, MEMBERS))  # after folding, to see that nothing changed
     assert relative_error(folded(x), expected) < tolerance
     assert isinstance(folded, fx.GraphModule) == network.traced
 
 
+@grouped_or_not
 @pytest.mark.parametrize("batch", [1, 5])
-def test_takes_any_batch(network, batch):
+def test_takes_any_batch(network, batch, grouped):
     ensemble, x = network.ensemble(2), network.inputs(batch)
-    assert relative_error(fold(ensemble)(x), ensemble(tile(x, 2))) < 1e-12
+    assert relative_error(fold(ensemble, grouped=grouped)(x), ensemble(tile(x, 2))) < 1e-12
 
 
 def test_has_plain_weights_only_and_leaves_the_network_alone(network):
@@ -65,9 +71,10 @@ def test_has_plain_weights_only_and_leaves_the_network_alone(network):
     assert all(torch.equal(value, before[name]) for name, value in ensemble.state_dict().items())
 
 
-def test_input_is_not_tiled_before_the_first_layer(untiled_network):
-    folded, x = fold(untiled_network.ensemble(MEMBERS)), untiled_network.inputs(2)
-    first = next(module for module in folded.modules() if isinstance(module, FoldedLinear | FoldedConv))
+@grouped_or_not
+def test_input_is_not_tiled_before_the_first_layer(untiled_network, grouped):
+    folded, x = fold(untiled_network.ensemble(MEMBERS), grouped=grouped), untiled_network.inputs(2)
+    first = next(module for module in folded.modules() if isinstance(module, FoldedLinear | FoldedConv | _ConvNd))
     seen = []
     first.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape))
     folded(x)
@@ -88,11 +95,26 @@ def test_convolutions_stay_packed_and_norms_disappear():
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.MaxPool2d(2)
     )
     for norm in ("shared", "member"):
-        folded = fold(batch_ensemble(plain, MEMBERS, norm=norm))
+        folded = fold(batch_ensemble(plain, MEMBERS, norm=norm), grouped=True)
         assert targets(folded).count(from_packed) == 1  # for the output
         assert to_packed not in targets(folded)
         assert tile not in targets(folded)
         assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
+
+
+def test_convolutions_stay_apart_and_norms_disappear():
+    plain = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.MaxPool2d(2)
+    )
+    for norm in ("shared", "member"):
+        folded = fold(batch_ensemble(plain, MEMBERS, norm=norm))
+        assert targets(folded).count(torch.cat) == 1  # for the output
+        assert not {tile, from_packed, to_packed}.intersection(targets(folded))
+        assert {type(module) for module in folded.modules() if not list(module.children())} == {
+            nn.Conv2d,
+            nn.ReLU,
+            nn.MaxPool2d,
+        }
 
 
 def test_norm_behind_linear_disappears():

@@ -47,22 +47,6 @@ def test_fashion_for_other_methods():
     assert bool((network(x) >= 0).all())
 
 
-def test_cifar():
-    network = cifar_resnet18()
-    x = torch.rand(2, 3, 32, 32)
-    assert network.trunk(x).shape == (2, 512)
-    assert network(x).shape == (2, 512)
-    assert len(shapes(network.trunk, nn.Conv2d)) == 17 + 3  # 18 layers with the head, and three shortcuts
-    ten_classes = 512 * 10 + 10
-    assert count(network.trunk) + ten_classes == 11_173_962  # as published for ResNet-18 on CIFAR-10
-    assert count(network) - count(network.trunk) == 512 * 512 + 512
-    maps = {}
-    for index, block in enumerate(network.trunk):
-        block.register_forward_hook(lambda _, arguments, y, index=index: maps.update({index: tuple(y.shape[1:])}))
-    network.trunk(x)
-    assert [maps[index] for index in (2, 4, 6, 8, 10)] == [(64, 32, 32), (64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
-
-
 @pytest.mark.parametrize(("hidden", "feature_dim"), [((), 4), ((8,), 3), ((8, 16), 5)])
 def test_mlp(hidden, feature_dim):
     network = mlp(6, hidden, feature_dim)
@@ -98,13 +82,6 @@ def test_converts_with_few_more_parameters(backbone, shape, dim, arguments, widt
     assert count(ensemble) == count(plain) + sum(p.numel() for p in fast_parameters(ensemble)) + biases
     if backbone is not two_moons_mlp:
         assert count(ensemble) < 1.05 * count(plain)
-
-
-def test_residual_block_adds_its_input():
-    block = cifar_resnet18().trunk[3].eval()
-    nn.init.zeros_(block.norm2.weight)
-    x = torch.rand(2, 64, 4, 4)
-    assert torch.equal(block(x), x)
 
 
 def test_members_of_a_converted_backbone_differ():

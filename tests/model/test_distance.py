@@ -17,32 +17,41 @@ def brute_force(features, class_features):
     return (features[:, :, None, None, :] - class_features[:, None]).square().sum(-1).mean(-1)
 
 
+with_gradients_or_not = pytest.mark.parametrize("gradients", [True, False], ids=["gradients", "no gradients"])
+
+
+@with_gradients_or_not
 @settings(deadline=None)
 @given(members=SIZES, batch=st.integers(0, 4), classes=SIZES, samples=SIZES, dim=SIZES, scale=st.sampled_from([1e-8, 1.0, 1e8]))
-def test_equals_brute_force(members, batch, classes, samples, dim, scale):
+def test_equals_brute_force(gradients, members, batch, classes, samples, dim, scale):
     features = scale * torch.randn(members, batch, dim, dtype=torch.float64)
     class_features = scale * torch.randn(members, classes, samples, dim, dtype=torch.float64)
-    distances = squared_distances(features, *class_moments(class_features))
+    with torch.set_grad_enabled(gradients):
+        distances = squared_distances(features, *class_moments(class_features))
     assert distances.shape == (members, batch, classes)
     torch.testing.assert_close(distances, brute_force(features, class_features), rtol=1e-12, atol=0)
 
 
+@with_gradients_or_not
 @settings(deadline=None)
 @given(
     offset=st.floats(-1e6, 1e6), spread=st.sampled_from([0.0, 1e-6, 1.0]), dtype=st.sampled_from([torch.float32, torch.float64])
 )
-def test_never_negative_and_never_below_the_spread(offset, spread, dtype):
+def test_never_negative_and_never_below_the_spread(gradients, offset, spread, dtype):
     class_features = offset + spread * torch.randn(2, 3, 10, 4, dtype=dtype)
     mean, variance = class_moments(class_features)
-    distances = squared_distances(mean[:, :1], mean, variance)  # the features stand on a class's mean
+    with torch.set_grad_enabled(gradients):
+        distances = squared_distances(mean[:, :1], mean, variance)  # the features stand on a class's mean
     assert bool((distances >= 0).all())
     assert torch.equal(distances[:, 0, 0], variance[:, 0])
 
 
-def test_keeps_digits_where_features_lie_on_the_class():
+@with_gradients_or_not
+def test_keeps_digits_where_features_lie_on_the_class(gradients):
     """By ‖φ‖² + ‖μ‖² − 2φμ, float32 would give noise of size 1 here."""
     mean = torch.full((1, 1, 16), 1000.0)
-    distances = squared_distances(mean + 0.25, mean, torch.zeros(1, 1))
+    with torch.set_grad_enabled(gradients):
+        distances = squared_distances(mean + 0.25, mean, torch.zeros(1, 1))
     assert distances.item() == 16 * 0.25**2
 
 

@@ -1,8 +1,13 @@
+import copy
+
 import pytest
 import torch
+from torch import nn
 
 from besnn.errors import InputError
-from besnn.model import InferenceNetwork, Preprocessing
+from besnn.layers.fuse import ConvReLU
+from besnn.model import BESNN, InferenceNetwork, Preprocessing, fashion_convnet
+from besnn.model.inference import CPU_IMAGES, GPU_TYPE
 from besnn.training import build_method
 
 METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
@@ -45,10 +50,13 @@ def test_features_of_an_inner_layer(model, preprocessing):
     torch.testing.assert_close(inner, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_inner_features_of_any_shape_come_flat(model, preprocessing):
+def test_an_inner_map_is_averaged_over_its_places(model, preprocessing):
     with torch.no_grad():
         _, inner = InferenceNetwork(model, preprocessing, "trunk.0")(PIXELS)
-    assert inner.shape == (model.members, 6, 4 * 8 * 8)
+        extractors = model.extractors()
+        rows = preprocessing(PIXELS).repeat(model.members // len(extractors), 1, 1, 1)
+        maps = torch.cat([extractor.trunk[0](rows) for extractor in extractors])  # [members · batch, 4, 8, 8]
+    torch.testing.assert_close(inner, maps.sum((2, 3)).view(model.members, 6, 4) / 64, rtol=1e-4, atol=1e-5)
 
 
 def test_the_model_is_left_as_it_was(model, preprocessing):
@@ -79,3 +87,110 @@ def test_classes_are_frozen_where_they_were_not(tiny_recipe, preprocessing):
 def test_a_layer_that_is_not_there(model, preprocessing):
     with pytest.raises(InputError, match="no layer 'attic'"):
         InferenceNetwork(model, preprocessing, "attic")
+
+
+def many_images(count):
+    return torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8)
+
+
+def test_parts_of_a_large_batch_are_put_together_in_order(model, preprocessing):
+    raw = many_images(2 * CPU_IMAGES + 5)
+    network = InferenceNetwork(model, preprocessing)
+    with torch.no_grad():
+        expected = model(preprocessing(raw))
+        torch.testing.assert_close(network(raw)[0], expected, rtol=1e-4, atol=1e-4)
+        assert network(raw[:0])[0].shape == (model.members, 0, 3)
+
+
+def test_holds_no_second_copy_of_the_extractor(model, preprocessing):
+    network = InferenceNetwork(model, preprocessing)
+    extractor_weights = sum(p.numel() for extractor in model.extractors() for p in extractor.parameters())
+    all_weights = sum(p.numel() for p in model.parameters())
+    assert sum(p.numel() for p in network.model.parameters()) == all_weights - extractor_weights
+
+
+def test_a_network_that_no_ensemble_can_hold_runs_as_it_is():
+    class Unknown(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 64))
+
+        def forward(self, x):
+            return torch.tanh(x.flatten(1) @ self.weight.t())
+
+    from besnn.baselines import SoftmaxClassifier
+
+    model = SoftmaxClassifier(Unknown(), num_classes=3, feature_dim=4).eval()
+    preprocessing = Preprocessing.fit(PIXELS)
+    with torch.no_grad():
+        evidence, _ = InferenceNetwork(model, preprocessing)(PIXELS)
+        torch.testing.assert_close(evidence, model(preprocessing(PIXELS)))
+
+
+def test_a_deep_copy_is_independent(model, preprocessing):
+    network = InferenceNetwork(model, preprocessing)
+    twin = copy.deepcopy(network)
+    with torch.no_grad():
+        expected = network(PIXELS)[0]
+        for parameter in network.extractors.parameters():
+            parameter.zero_()
+        torch.testing.assert_close(twin(PIXELS)[0], expected)
+
+
+class TestGpuPath:
+    """What a GPU runs, on a CPU: the same modules, with plain PyTorch in place of the kernels."""
+
+    @pytest.fixture
+    def network(self):
+        torch.manual_seed(0)
+        model = BESNN(fashion_convnet(widths=(16, 4, 4)), 3, 256, members=2, noise_dim=4, hidden_dim=8).eval()
+        return InferenceNetwork(model, Preprocessing((1, 28, 28), torch.tensor([70.0]), torch.tensor([90.0])))
+
+    @pytest.fixture
+    def raw(self):
+        return torch.randint(0, 256, (5, 1, 28, 28), dtype=torch.uint8)
+
+    @torch.no_grad()
+    def test_is_fused_and_close(self, network, raw):
+        evidence, features = network._on_gpu(raw)
+        assert any(isinstance(module, ConvReLU) for fused in network._fused for module in fused.modules())
+        assert evidence.dtype == features.dtype == torch.float32
+        expected, _ = network(raw)
+        assert 0 < (evidence - expected).norm() / expected.norm() < 0.02
+        assert torch.equal(evidence, network._on_gpu(raw)[0])
+
+    @torch.no_grad()
+    def test_weights_of_products_are_kept_in_its_type(self, network, raw):
+        with torch.inference_mode():
+            network._on_gpu(raw)
+        assert not any(parameter.is_inference() for fused in network._fused for parameter in fused.parameters())
+        types = {parameter.dtype for fused in network._fused for parameter in fused.parameters()}
+        assert types == {GPU_TYPE}
+        assert {parameter.dtype for parameter in network.extractors.parameters()} == {torch.float32}
+
+    @torch.no_grad()
+    def test_is_left_where_the_machine_cannot_do_it(self, network, raw, monkeypatch):
+        def fail(self, x):
+            raise RuntimeError("no such unit")
+
+        monkeypatch.setattr(ConvReLU, "forward", fail)
+        assert torch.equal(network._on_gpu(raw)[0], network(raw)[0])
+        assert network._fused == ()
+
+    @torch.no_grad()
+    def test_is_left_where_it_gives_other_answers(self, network, raw, monkeypatch):
+        monkeypatch.setattr(ConvReLU, "forward", lambda self, x: 2 * torch.relu(self.conv(x)))
+        assert torch.equal(network._on_gpu(raw)[0], network(raw)[0])
+        assert network._fused == ()
+
+    @torch.no_grad()
+    def test_double_precision_stays(self, network, raw):
+        network.double()
+        assert network._on_gpu(raw)[0].dtype == torch.float64
+        assert network._fused == ()
+
+    @torch.no_grad()
+    def test_moving_the_network_makes_it_anew(self, network, raw):
+        network._on_gpu(raw)
+        network.to("cpu")
+        assert network._fused is None

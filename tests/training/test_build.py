@@ -27,6 +27,12 @@ def test_backbones(name, shape, like):
     assert network(torch.rand(2, *shape)).shape == (2, 3)
 
 
+def test_the_width_of_a_resnet():
+    network = build_backbone(BackboneConfig(name="cifar-resnet18", width=4, feature_dim=3), (3, 32, 32))
+    assert str(network) == str(cifar_resnet18(3, 3, width=4))
+    assert network.head.in_features == 32
+
+
 @pytest.mark.parametrize(("shape", "name"), [((5,), "mlp"), ((1, 8, 8), "convnet")])
 def test_auto_is_settled_by_the_input(shape, name):
     assert resolve_backbone(BackboneConfig(), shape).name == name

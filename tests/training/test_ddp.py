@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,31 +14,45 @@ from besnn.tensor_file import read_tensor_file
 from besnn.training.checkpoint import CHECKPOINT
 
 pytestmark = pytest.mark.slow
+PATIENCE = 600.0
 SCRIPT = Path(__file__).with_name("ddp_runs.py")
 SAME = ["be-snn", "matched", "patient", "averaged", "duq", "resumed"]
 
 
-def run(*command: object) -> subprocess.CompletedProcess[str]:
+def start(*command: object) -> subprocess.Popen[str]:
+    """Starts a command; most of its time goes into imports, so several of them run side by side."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "COVERAGE_"))}
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600, env=environment)
+    environment["OMP_NUM_THREADS"] = "1"
+    return subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    return process.returncode, out, err
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory) -> Path:
-    """What one process leaves."""
-    folder = tmp_path_factory.mktemp("alone")
-    done = run(sys.executable, "-W", "ignore", SCRIPT, 1, folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+def folders(tmp_path_factory) -> tuple[Path, Path]:
+    """What one process leaves, and what two processes leave."""
+    left = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("together")
+    runs = [start(sys.executable, "-W", "ignore", SCRIPT, count, folder) for count, folder in enumerate(left, 1)]
+    for code, _, err in [finish(run) for run in runs]:
+        assert code == 0, err
+    return left
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory) -> Path:
-    """What two processes leave."""
-    folder = tmp_path_factory.mktemp("together")
-    done = run(sys.executable, "-W", "ignore", SCRIPT, 2, folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+@pytest.fixture
+def alone(folders) -> Path:
+    return folders[0]
+
+
+@pytest.fixture
+def together(folders) -> Path:
+    return folders[1]
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -119,46 +132,37 @@ TRAIN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory) -> Path:
-    """`besnn` as a file, as it is when installed: Fabric starts further processes from the file that started the first."""
-    path = tmp_path_factory.mktemp("program") / "besnn"
-    path.write_text("from besnn.cli import main\n\nif __name__ == '__main__':\n    main()\n")
-    return path
+def test_the_command_line_makes_the_same_calibrated_model_once(tmp_path):
+    """By itself, with processes of its own, and under torchrun; and wrong use is told once."""
+    # `besnn` as a file, as it is when installed: Fabric starts further processes from the file that started the first.
+    program = tmp_path / "besnn"
+    program.write_text("from besnn.cli import main\n\nif __name__ == '__main__':\n    main()\n")
+    shared = ["--devices=2", "--strategy=ddp"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    runs = {}
+    for name, launcher, options in [
+        ("alone", [], []),
+        ("together", [], shared),
+        ("torchrun", torchrun, shared),
+        ("refused", [], [*shared, "--set=training.batch_size=17"]),
+    ]:
+        (tmp_path / name).mkdir()
+        model = tmp_path / name / "model.safetensors"
+        runs[name] = model, start(sys.executable, *launcher, program, *TRAIN, "-o", model, *options)
+    done = {name: (model, *finish(process)) for name, (model, process) in runs.items()}
 
-
-@pytest.fixture(scope="module")
-def train(program, tmp_path_factory) -> Callable[..., tuple[Path, subprocess.CompletedProcess[str]]]:
-    """Runs `besnn train`, perhaps by a launcher."""
-
-    def command(*options: str, launcher: tuple[object, ...] = (sys.executable,)):
-        model = tmp_path_factory.mktemp("model") / "model.safetensors"
-        return model, run(*launcher, program, *TRAIN, "-o", model, *options)
-
-    return command
-
-
-def test_the_command_line_makes_the_same_calibrated_model_once(train):
-    alone, done = train()
-    assert done.returncode == 0, done.stderr
-    expected, header = read_model_file(alone)
-    torchrun = sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"
-    for launcher in ((sys.executable,), torchrun):
-        together, done = train("--devices=2", "--strategy=ddp", launcher=launcher)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count(f"wrote {together}") == 1
-        assert done.stderr.count("epoch 2") == 1
-        found, found_header = read_model_file(together)
+    model, code, _, err = done.pop("refused")
+    assert (code, err) == (2, "besnn: a batch of 17 does not divide among 2 processes: change training.batch_size\n")
+    assert not model.exists()
+    expected, header = read_model_file(done["alone"][0])
+    for model, code, out, err in done.values():
+        assert code == 0, err
+        assert out.count(f"wrote {model}") == 1
+        assert err.count("epoch 2") == 1
+        found, found_header = read_model_file(model)
         assert found_header["calibration"] == header["calibration"]
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
-        assert Detector.load(together).threshold is not None
-        assert sorted(path.suffix for path in together.parent.iterdir()) == [".run", ".safetensors"]
-
-
-def test_wrong_use_is_one_line(train):
-    model, done = train("--devices=2", "--strategy=ddp", "--set=training.batch_size=17")
-    assert done.returncode == 2
-    assert done.stderr == "besnn: a batch of 17 does not divide among 2 processes: change training.batch_size\n"
-    assert not model.exists()
+        assert Detector.load(model).threshold is not None
+        assert sorted(path.suffix for path in model.parent.iterdir()) == [".run", ".safetensors"]

@@ -40,4 +40,5 @@ def export(
     export_detector(detector, output, form.value)
     facts = {"output": str(output), "format": form.value, "bytes": output.stat().st_size}
     facts |= {"opset": OPSET} if form is Format.ONNX else {}
-    announce(facts, [f"wrote {output} ({facts['bytes']:,} bytes)"], as_json=json, quiet=quiet)
+    opset = f", opset {OPSET}" if form is Format.ONNX else ""
+    announce(facts, [f"wrote {output} ({facts['bytes']:,} bytes{opset})"], as_json=json, quiet=quiet)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,7 @@ Where = Annotated[Device, typer.Option(help="Where to run.")]
 AllMethods = Annotated[bool, typer.Option("--all", help="The deep ensemble and BatchEnsemble too.")]
 
 RESULTS = Path("results")
-DOCUMENTS = ("README.md", "docs/reproduction.md", "docs/hunt-fashion-mnist.md")
+DOCUMENTS = ("README.md", "docs/reproduction.md", "docs/hunt-fashion-mnist.md", "docs/hunt-cifar10.md", "docs/convert.md")
 
 
 @app.callback(invoke_without_command=True)
@@ -113,13 +114,20 @@ def _add_experiment(name: str, in_default: InName, summary: str) -> None:
         quiet: Quiet = False,
     ) -> None:
         from besnn.experiments.ablations import ablation_runs
+        from besnn.experiments.conversion import conversion_runs, measure_conversion
         from besnn.experiments.detection import measure_detection
         from besnn.experiments.near_ood import near_ood_runs
         from besnn.experiments.table3 import table3_runs
 
-        make_runs = {"table3": table3_runs, "ablations": ablation_runs, "near-ood": near_ood_runs}[name]
+        parts: dict[str, tuple[Callable[..., list[Run]], Measure]] = {
+            "table3": (table3_runs, measure_detection),
+            "ablations": (ablation_runs, measure_detection),
+            "near-ood": (near_ood_runs, measure_detection),
+            "conversion": (conversion_runs, partial(measure_conversion, overrides=overrides or ())),
+        }
+        make_runs, measure = parts[name]
         runs = make_runs(in_name.value, range(seeds), overrides or ())
-        _run(runs, measure_detection, _workspace(results, data_dir, device), only, workers, time_limit, quiet)
+        _run(runs, measure, _workspace(results, data_dir, device), only, workers, time_limit, quiet)
 
     app.command(name, help=summary)(command)
 
@@ -139,6 +147,32 @@ _add_experiment(
     InName.CIFAR10,
     "Train every method on six classes, and see whether it knows the other classes' images for strange.",
 )
+
+
+_add_experiment(
+    "conversion",
+    InName.CIFAR10,
+    "Train a plain softmax network, convert it, fit what is each member's own for a few epochs, and compare the two.",
+)
+
+
+@app.command()
+def cost(
+    in_name: In = InName.CIFAR10,
+    overrides: Set = None,
+    steps: Annotated[int, typer.Option(help="Training steps to time of each method.", min=1)] = 48,
+    rounds: Annotated[int, typer.Option(help="Scoring passes of each method.", min=2)] = 50,
+    data_dir: DataDir = None,
+    results: Results = RESULTS,
+    device: Where = Device.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Measure time and memory to train and to score 500 images, of every method, all in one go."""
+    from besnn.experiments.cost import measure_cost
+    from besnn.experiments.table1 import FURTHER_METHODS, PAPER_METHODS
+
+    methods, workspace = (*PAPER_METHODS, *FURTHER_METHODS), _workspace(results, data_dir, device)
+    measure_cost(in_name.value, methods, workspace, overrides=overrides or (), steps=steps, rounds=rounds, say=_say(quiet))
 
 
 @app.command()

@@ -64,7 +64,7 @@ def score(
     from besnn.errors import BesnnError
 
     if engine is Engine.RAY:
-        require_ray()
+        require_ray("data")
     else:
         refuse_ray_options({"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker})
         require_table_path(Path(output))

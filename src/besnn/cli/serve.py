@@ -47,6 +47,7 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a limit, such as deadline_seconds=5; repeatable."),
     ] = None,
+    device: Annotated[str, typer.Option(help="Where to score on this machine, by PyTorch's names: cpu, cuda, mps.")] = "cpu",
     engine: Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")] = Engine.LOCAL,
     address: Address = None,
     replicas: Annotated[
@@ -72,15 +73,15 @@ def serve(
     from besnn.deployment.server.launch import listen, url_of
     from besnn.deployment.server.launch import serve as run
     from besnn.deployment.server.security import access_settings
-    from besnn.deployment.server.settings import parse_settings
+    from besnn.deployment.server.settings import parse_settings, served_name
 
     if engine is Engine.RAY:
-        require_ray()
+        require_ray("serve")
     else:
         names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
         refuse_ray_options(dict(zip(names, (address, replicas, max_replicas, gpus_per_replica), strict=True)))
     access = access_settings(host, token_file, insecure, allow_host or [])
-    settings = parse_settings({"model_name": model.stem, "drift_state": drift_state, **access}, overrides or [])
+    settings = parse_settings({"model_name": served_name(model), "drift_state": drift_state, **access}, overrides or [])
     detector = load_detector(model, calibrated=True)
     chosen = _examples(detector, examples, data_dir)
     if engine is Engine.RAY:
@@ -89,9 +90,20 @@ def serve(
         count = Replicas(replicas or 1, max_replicas, gpus_per_replica or 0.0)
         serve_on_ray(model, settings, chosen, host, port, count, address, partial(note, quiet=quiet))
         return
+    _move(detector, device)
     with listen(host, port) as listener:
         note(f"serving {model} at {url_of(listener)} (Ctrl-C stops it)", quiet=quiet)
         run(detector, model, settings, chosen, listener, workers)
+
+
+def _move(detector: "Detector", device: str) -> None:
+    from besnn.errors import InputError
+
+    try:
+        detector.to(device)
+    except (AssertionError, RuntimeError) as error:  # torch's own: no such device, or not one that it was built for
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"--device {device} cannot be used ({reason}): choose cpu, or what this machine has") from None
 
 
 def _examples(detector: "Detector", spec: str | None, data_dir: Path | None) -> "list[Example]":

@@ -1,7 +1,8 @@
 """Outliers made up from in-distribution inputs, to choose settings by without looking at any real outlier.
 
 None of these sets is ever reported as a result, so a setting chosen on them is not chosen on the test.
-Rotations and flips are left out on purpose: many classes (a zero, a bag, a plane) look the same when turned.
+Rotations and flips are left out on purpose: many classes (a zero, a bag, a plane) look the same when turned. So is another
+order of an image's own colours: a blue frog is a frog.
 """
 
 import zlib
@@ -21,14 +22,15 @@ def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed
 
     Args:
         inputs: images `uint8 [n, c, h, w]` or a table `float32 [n, d]`.
-        kinds: from `IMAGE_OUTLIERS` or `TABLE_OUTLIERS`; all that apply where not given.
+        kinds: from `IMAGE_OUTLIERS`, for colour images also from `COLOUR_OUTLIERS`, or from `TABLE_OUTLIERS`; all that apply
+            where not given.
         seed: of the random draws.
 
     Example:
         >>> sorted(made_up_outliers(np.zeros((3, 2), np.float32)))
         ['enlarged-box', 'permuted-columns']
     """
-    makers = IMAGE_OUTLIERS if inputs.ndim == 4 else TABLE_OUTLIERS
+    makers = _makers_for(inputs)
     if len(inputs) < 2:
         raise InputError(f"outliers are made from at least 2 inputs, not {len(inputs)}")
     if unknown := [kind for kind in kinds or () if kind not in makers]:
@@ -36,6 +38,12 @@ def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed
     # crc32, not hash(): the same in every process
     streams = {kind: np.random.default_rng([seed, zlib.crc32(kind.encode())]) for kind in kinds or makers}
     return {kind: makers[kind](inputs, stream) for kind, stream in streams.items()}
+
+
+def _makers_for(inputs: Inputs) -> "dict[str, Maker]":
+    if inputs.ndim != 4:
+        return TABLE_OUTLIERS
+    return IMAGE_OUTLIERS | COLOUR_OUTLIERS if inputs.shape[1] > 1 else IMAGE_OUTLIERS
 
 
 def shuffled_pixels(images: Inputs, rng: np.random.Generator) -> Inputs:
@@ -94,6 +102,42 @@ def blends(images: Inputs, rng: np.random.Generator) -> Inputs:
     return ((images.astype(np.uint16) + images[partner]) // 2).astype(np.uint8)
 
 
+def mixed_channels(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """The channels of every image from as many images."""
+    return np.stack([channel[rng.permutation(len(images))] for channel in images.swapaxes(0, 1)], axis=1)
+
+
+def magnified_patches(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """A quarter of every image's height and width, at a random place, enlarged to the whole: smooth colours, no object."""
+    n, _, h, w = images.shape
+    ph, pw = max(1, h // 4), max(1, w // 4)
+    top, left = rng.integers(0, h - ph + 1, (n, 1)), rng.integers(0, w - pw + 1, (n, 1))
+    rows, columns = (np.arange(h) * (ph - 1) / max(1, h - 1), np.arange(w) * (pw - 1) / max(1, w - 1))
+    result = np.zeros(images.shape)
+    for i, vertical in _interpolation(rows, ph):
+        for j, horizontal in _interpolation(columns, pw):
+            pixels = images[np.arange(n)[:, None, None], :, (top + i)[:, :, None], (left + j)[:, None, :]]  # [n, h, w, c]
+            result += pixels.transpose(0, 3, 1, 2) * vertical[:, None] * horizontal
+    return np.rint(result).astype(np.uint8)
+
+
+def _interpolation(places: NDArray[np.float64], size: int) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Linear interpolation at places in 0 to size − 1: the pixels on both sides of each, and their weights."""
+    low = np.floor(places).astype(np.int64)
+    share = places - low
+    return [(low, 1 - share), (np.minimum(low + 1, size - 1), share)]
+
+
+def scrambled_phases(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """Noise with every image's own spectrum: its textures and colours remain, its shapes do not."""
+    spectrum = np.fft.rfft2(images.astype(np.float64))
+    noise = np.fft.rfft2(rng.normal(size=(len(images), 1, *images.shape[2:])))  # one for all channels, to keep their colours
+    noise[:, :, 0, 0] = 1  # the mean stays
+    turned = spectrum * noise / np.maximum(np.abs(noise), 1e-12)
+    pixels = np.fft.irfft2(turned, s=images.shape[2:])
+    return np.rint(np.clip(pixels, 0, 255)).astype(np.uint8)
+
+
 def permuted_columns(rows: Inputs, rng: np.random.Generator) -> Inputs:
     """Every column shuffled by itself: each value is likely, their combination is not."""
     return rng.permuted(rows, axis=0)
@@ -116,5 +160,10 @@ IMAGE_OUTLIERS: dict[str, Maker] = {
     "gaussian-noise": gaussian_noise,
     "mosaics": mosaics,
     "blends": blends,
+}
+COLOUR_OUTLIERS: dict[str, Maker] = {
+    "mixed-channels": mixed_channels,
+    "magnified-patches": magnified_patches,
+    "scrambled-phases": scrambled_phases,
 }
 TABLE_OUTLIERS: dict[str, Maker] = {"permuted-columns": permuted_columns, "enlarged-box": enlarged_box}

@@ -19,6 +19,8 @@ from besnn.detection.tail import EmpiricalTail
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
 
+SPARE = 8  # neighbours on either side of the k-th that are measured
+
 
 class Decisions(NamedTuple):
     """What the network gives for a batch: class index, probabilities, score, p-value, flag."""
@@ -94,23 +96,33 @@ def _density_network(density: Density) -> nn.Module:
 
 
 class _NearestNeighbours(nn.Module):
+    """Ranks by a product, which cancels near zero, and measures the few around the k-th."""
+
     rows: Tensor
+    half_squares: Tensor
+    first: Tensor
 
     def __init__(self, density: NearestNeighbourDensity) -> None:
         super().__init__()
         state = density.state()
         rows = decode_rows(state["codes"], state["scale"])
-        self.k, self.cosine = density.k, density.metric == "cosine"
-        self.register_buffer("rows", F.normalize(rows, dim=-1) if self.cosine else rows)
+        members, stored, dimension = rows.shape
+        self.cosine = density.metric == "cosine"
+        self.below, self.count = min(SPARE, density.k - 1), min(density.k + SPARE, stored)
+        self.nearer = density.k - 1 - self.below  # so many are taken to be nearer than the k-th
+        rows = F.normalize(rows, dim=-1) if self.cosine else rows
+        self.register_buffer("rows", rows.reshape(-1, dimension))
+        self.register_buffer("half_squares", rows.square().sum(dim=-1)[:, None] / 2)
+        self.register_buffer("first", torch.arange(0, members * stored, stored)[:, None, None])
 
     def forward(self, features: Tensor) -> Tensor:
         features = F.normalize(features.float(), dim=-1) if self.cosine else features.float()
-        product = features @ self.rows.transpose(1, 2)  # [members, batch, stored]
-        if self.cosine:
-            return (1 - product.topk(self.k, dim=-1).values[..., -1]).mean(dim=0)
-        squared = features.square().sum(-1, keepdim=True) + self.rows.square().sum(-1)[:, None] - 2 * product
-        nearest = squared.topk(self.k, dim=-1, largest=False).values[..., -1]
-        return nearest.clamp_min(0).sqrt().mean(dim=0)
+        rows = self.rows.unflatten(0, (len(self.first), -1))
+        closeness = features @ rows.transpose(1, 2) - self.half_squares  # [members, batch, stored]
+        places = closeness.topk(self.count, dim=-1).indices[..., self.nearer :] + self.first
+        squared = (features[:, :, None] - self.rows[places]).square().sum(dim=-1)
+        kth = squared.topk(self.below + 1, dim=-1, largest=False).values[..., -1]
+        return (kth / 2 if self.cosine else kth.sqrt()).mean(dim=0)
 
 
 class _ClassGaussians(nn.Module):

@@ -112,7 +112,7 @@ def read_scores(path: Path) -> Iterator[Scores]:
             scored = rows.drop_null()
             score, p_value, is_ood = (column.to_numpy() for column in scored.columns)
             yield Scores(score.astype(np.float64), p_value, is_ood.astype(bool), rows.num_rows - scored.num_rows)
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, BesnnError):
             raise
         reason = " ".join(str(error).split())[:200]
@@ -132,8 +132,8 @@ def _csv(path: Path) -> Iterator[pa.RecordBatch]:
 
 def _json_lines(path: Path) -> Iterator[pa.RecordBatch]:
     with path.open(encoding="utf-8") as file:
-        while lines := list(islice(file, ROWS)):
-            yield pa.RecordBatch.from_pylist([json.loads(line) for line in lines], SCHEMA)
+        while rows := [json.loads(line) for line in islice(file, ROWS)]:
+            yield pa.RecordBatch.from_pydict({name: [row[name] for row in rows] for name in SCHEMA.names}, SCHEMA)
 
 
 _READERS: dict[str, Callable[[Path], Iterator[pa.RecordBatch]]] = {".parquet": _parquet, ".csv": _csv, ".jsonl": _json_lines}

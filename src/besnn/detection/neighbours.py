@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from besnn.detection.compact import STORAGES, Storage, decode_rows, encode_rows
 from besnn.detection.features import check_features, check_same_layer
-from besnn.detection.search import kth_nearest_squared_distance
+from besnn.detection.search import NeighbourSearch
 from besnn.errors import InputError, NotReadyError
 
 Metric = Literal["cosine", "euclidean"]
@@ -20,8 +20,8 @@ class NearestNeighbourDensity:
     """Distance to the k-th nearest training feature, averaged over the members (Sun et al. 2022).
 
     Costs members · rows · (d + 4) bytes in a file with int8 storage, about twice that with float16, and 4 bytes a number
-    more in memory; scoring takes members · batch · rows · d multiplications. `max_rows` bounds both. What is stored is
-    what scores, before saving and after.
+    more in memory, 6 once it has scored; scoring takes members · batch · rows · d multiplications. `max_rows` bounds both.
+    What is stored is what scores, before saving and after.
 
     Args:
         k: which neighbour; with `max_rows` it counts among the rows that were kept.
@@ -52,7 +52,8 @@ class NearestNeighbourDensity:
         self.seed = seed
         self._codes: Tensor | None = None  # [members, rows, d]
         self._scale: Tensor | None = None  # [members, rows, 1]
-        self._rows = torch.empty(0)  # the two decoded, on the device of the last features
+        self._rows = torch.empty(0)  # the two decoded
+        self._searches: list[NeighbourSearch] = []  # of each member's rows, on the device of the last features
 
     def fit(self, features: Tensor, labels: Tensor | None = None) -> Self:
         """Stores training features `[members, n, d]`; labels are not used."""
@@ -74,9 +75,11 @@ class NearestNeighbourDensity:
         """Features `[members, batch, d]` to `[batch]`; what is stored moves to their device and stays there."""
         codes, _ = self._fitted()
         check_same_layer(features, members=codes.shape[0], dimension=codes.shape[2])
-        self._rows = self._rows.to(features.device)
-        queries = self._in_metric(features)
-        squared = torch.stack([kth_nearest_squared_distance(*pair, self.k) for pair in zip(queries, self._rows, strict=True)])
+        if not self._searches or self._rows.device != features.device:
+            self._rows = self._rows.to(features.device)
+            self._searches = [NeighbourSearch(rows) for rows in self._rows]
+        members = zip(self._searches, self._in_metric(features), strict=True)
+        squared = torch.stack([search.kth_squared_distance(queries, self.k) for search, queries in members])
         # Between unit vectors ‖q − r‖² = 2 (1 − cos).
         distances = squared / 2 if self.metric == "cosine" else squared.sqrt()
         return distances.mean(dim=0)
@@ -103,6 +106,7 @@ class NearestNeighbourDensity:
     def _store(self, codes: Tensor, scale: Tensor) -> None:
         self._codes, self._scale = codes.cpu(), scale.cpu()
         self._rows = self._in_metric(decode_rows(codes, scale))
+        self._searches = []
 
     def _fitted(self) -> tuple[Tensor, Tensor]:
         if self._codes is None or self._scale is None:

@@ -1,22 +1,24 @@
-"""Exact k-nearest-neighbour distances by blocked matrix products: fast, and without the n² matrix of distances."""
+"""Exact k-nearest-neighbour distances: coarse estimates of all of them, then a second look at the few that matter.
+
+An estimate is within a known error of the distance. So rows whose estimates are more than twice that error apart are in
+their true order, and only the rows so close to the k-th estimate have to be measured: the result is exact by construction.
+"""
 
 import torch
 from torch import Tensor
 
-ROW_BLOCK = 16384
-QUERY_BLOCK = 512
-RERANK_ELEMENTS = 2**24  # of the [queries, window, d] differences: 64 MiB in float32
-SPARE = 12  # candidates on either side of the k-th that are measured exactly
-SAFETY = 4.0  # times the largest rounding error measured on the window: no row is taken to have a larger one
+from besnn.detection.estimates import DistanceEstimator, Estimates
+from besnn.detection.workspace import rows_at_once
+
+GROUP = 32  # columns of which only the nearest is looked at first; a power of two
+GROUPS_A_NEIGHBOUR = 4  # with so many groups for each of k, hardly two of the k nearest share one
+MOST_SPARE = 512  # a query with so many candidates more than k needs better estimates
+# Sorting like floats from 0 up, and much faster on CPUs. Negative numbers all sort below; here they are 0 but for errors.
+SORTABLE = {torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def kth_nearest_squared_distance(queries: Tensor, rows: Tensor, k: int) -> Tensor:
-    """‖q − r‖² to the k-th nearest row r of every query q.
-
-    Candidates come from ‖r‖² − 2 q·r, one matrix product a block; those ranked near the k-th are measured again as
-    Σ(q − r)². The product may be rounded coarsely (TF32, bfloat16), and it cancels near zero: where the error seen could
-    have put a wrong row into the window, that query is searched again in float64. So the result is exact to float32's
-    rounding, whatever the precision of products.
+    """‖q − r‖² to the k-th nearest row r of every query q, exact to float32's rounding.
 
     Args:
         queries: `[batch, d]`, float32.
@@ -31,37 +33,130 @@ def kth_nearest_squared_distance(queries: Tensor, rows: Tensor, k: int) -> Tenso
         >>> kth_nearest_squared_distance(torch.tensor([[1.0]]), rows, k=2)
         tensor([1.])
     """
-    estimates, candidates = _nearest(queries, rows, min(k + SPARE, len(rows)))
-    sure = max(0, k - 1 - SPARE)  # so many are nearer than the k-th, unless found doubtful below
-    window = candidates[:, sure:]
-    below = estimates[:, sure - 1] if sure else torch.full_like(estimates[:, 0], -torch.inf)
-    above = estimates[:, -1] if candidates.shape[1] < len(rows) else torch.full_like(estimates[:, 0], torch.inf)
-    result = torch.empty_like(estimates[:, 0])
-    block = max(1, RERANK_ELEMENTS // (window.shape[1] * rows.shape[1]))
-    for start in range(0, len(queries), block):
-        part = torch.arange(start, min(start + block, len(queries)), device=queries.device)
-        exact = (queries[part, None] - rows[window[part]]).square().sum(dim=-1)
-        kth = exact.kthvalue(k - sure, dim=1).values
-        error = SAFETY * (estimates[part, sure:] - exact).abs().amax()
-        doubtful = (below[part] + error > kth) | (above[part] - error < kth)
-        if bool(doubtful.any()):
-            kth[doubtful] = _nearest(queries[part[doubtful]].double(), rows, k)[0][:, -1].to(kth.dtype)
-        result[part] = kth
-    return result
+    return NeighbourSearch(rows).kth_squared_distance(queries, k)
 
 
-def _nearest(queries: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` smallest ‖q − r‖² of every query in ascending order, and their rows, in the queries' precision."""
-    best = queries.new_full((len(queries), count), torch.inf)
-    index = torch.zeros(best.shape, dtype=torch.long, device=queries.device)
-    for first in range(0, len(rows), ROW_BLOCK):
-        block = rows[first : first + ROW_BLOCK].to(queries.dtype)
-        norms = block.square().sum(dim=1)
-        for start in range(0, len(queries), QUERY_BLOCK):
-            here = slice(start, start + QUERY_BLOCK)
-            estimates = torch.addmm(norms, queries[here], block.T, alpha=-2)
-            values, columns = estimates.topk(min(count, len(block)), dim=1, largest=False)
-            merged = torch.cat([best[here], values], dim=1).topk(count, dim=1, largest=False)
-            best[here] = merged.values
-            index[here] = torch.cat([index[here], columns + first], dim=1).gather(1, merged.indices)
-    return (best + queries.square().sum(dim=1, keepdim=True)).clamp_min(0), index
+def fast_type(device: torch.device) -> torch.dtype:
+    """The type of numbers whose products find neighbours fastest on a device."""
+    if device.type == "cuda":
+        return torch.float16
+    if device.type == "cpu" and torch.cpu._is_avx512_bf16_supported():
+        return torch.bfloat16
+    return torch.float32
+
+
+class NeighbourSearch:
+    """Rows made ready to be searched again and again; takes half their memory more, or as much where `fast_type` is float32.
+
+    Args:
+        rows: `[n, d]`, float32.
+    """
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = rows
+        self._estimator = self._estimator_of(fast_type(rows.device))
+
+    def kth_squared_distance(self, queries: Tensor, k: int) -> Tensor:
+        """‖q − r‖² to the k-th nearest row of queries `[batch, d]`, on the rows' device: `[batch]`."""
+        result = self._by_estimates(queries, k, self._estimator)
+        unsettled = result.isnan().nonzero()[:, 0]
+        if len(unsettled):
+            result[unsettled] = self._by_estimates(queries[unsettled], k, self._estimator_of(torch.float64))
+            unsettled = result.isnan().nonzero()[:, 0]
+        if len(unsettled):
+            result[unsettled] = self._by_differences(queries[unsettled], k)
+        return result
+
+    def _estimator_of(self, dtype: torch.dtype) -> DistanceEstimator:
+        return DistanceEstimator(self.rows, dtype, columns=-(-len(self.rows) // GROUP) * GROUP)
+
+    def _by_estimates(self, queries: Tensor, k: int, estimator: DistanceEstimator) -> Tensor:
+        """The k-th squared distances by way of estimates; NaN for a query that they do not settle."""
+        if not len(queries):
+            return queries.new_empty(0)
+        block = rows_at_once(queries.device, estimator.bytes_a_query)
+        return torch.cat([_second_look(part, self.rows, k, estimator(part)) for part in queries.split(block)])
+
+    def _by_differences(self, queries: Tensor, k: int) -> Tensor:
+        """The k-th squared distances from all differences in float64: slow, whatever the data."""
+        block = rows_at_once(queries.device, len(self.rows) * torch.float64.itemsize)
+        rows = self.rows.double()
+        distances = [
+            torch.cdist(part.double(), rows, compute_mode="donot_use_mm_for_euclid_dist").kthvalue(k, dim=1).values
+            for part in queries.split(block)
+        ]
+        return torch.cat(distances).square().to(queries.dtype)
+
+
+def _second_look(queries: Tensor, rows: Tensor, k: int, estimates: Estimates) -> Tensor:
+    """The k-th squared distances, NaN where not settled: only rows whose place by estimate is in doubt are measured."""
+    query, row, value, settled = _candidates(estimates, k)
+    table = _table(query, value, len(queries), k)
+    kth = table.topk(k, largest=False, sorted=False).values.amax(dim=1)
+    margin = _margin(kth, estimates)
+    lower, upper = kth - margin, kth + margin
+    nearer = (table < lower[:, None]).sum(dim=1)
+    doubtful = ((lower[query] <= value) & (value <= upper[query])).nonzero()[:, 0]
+    query, row = query[doubtful], row[doubtful]
+    ascending = _table(query, _squared_distances(queries, rows, query, row), len(queries), 1).sort(dim=1).values
+    rank = torch.where(settled, k - 1 - nearer, 0)
+    return torch.where(settled, ascending.gather(1, rank[:, None])[:, 0], torch.nan)
+
+
+def _candidates(estimates: Estimates, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All rows that may be among the k nearest, and a few more, as pairs: query, row and estimate, in the queries' order.
+
+    The fourth tensor, `[queries]`, tells which queries have them all; the others have none.
+    """
+    values = estimates.values
+    group = GROUP
+    while group > 1 and values.shape[1] < group * GROUPS_A_NEIGHBOUR * k:
+        group //= 2
+    grouped = values.unflatten(1, (group, -1))  # a group is every so many-th column, so that like neighbours spread
+    nearest = grouped.view(SORTABLE[values.dtype]).amin(dim=1).view(values.dtype).to(estimates.error.dtype)
+    limit = _kth_at_most(nearest, k)
+    limit = limit + _margin(limit, estimates)
+    settled = limit.isfinite() & ((nearest <= limit[:, None]).sum(dim=1) <= k + MOST_SPARE)
+    limit = torch.where(settled, limit, -torch.inf)
+    query, which = (nearest <= limit[:, None]).nonzero(as_tuple=True)
+    inside = grouped[query, :, which].to(nearest.dtype)
+    pair, member = (inside <= limit[query, None]).nonzero(as_tuple=True)
+    query, row, value = query[pair], which[pair] + member * nearest.shape[1], inside[pair, member]
+    count = _first_places(query, len(values)).diff()
+    settled &= (k <= count) & (count <= k + MOST_SPARE)
+    kept = settled[query].nonzero()[:, 0]
+    return query[kept], row[kept], value[kept], settled
+
+
+def _kth_at_most(nearest: Tensor, k: int) -> Tensor:
+    """What the k-th smallest estimate of each query cannot exceed, by the nearest of each group: `[b, groups]` to `[b]`."""
+    fold = nearest.shape[1] // (GROUPS_A_NEIGHBOUR * k)
+    if fold > 1:
+        nearest = nearest[:, : nearest.shape[1] // fold * fold].unflatten(1, (fold, -1)).amin(dim=1)
+    return nearest.topk(k, dim=1, largest=False, sorted=False).values.amax(dim=1)
+
+
+def _margin(kth: Tensor, estimates: Estimates) -> Tensor:
+    """How far from the k-th estimate a row's can be while the row's place is in doubt: both may err."""
+    return 2 * (estimates.error + 1.1 * estimates.rounding * (kth.abs() + 2 * estimates.error))
+
+
+def _table(query: Tensor, value: Tensor, queries: int, width: int) -> Tensor:
+    """Values, given in the queries' order, as one row for each query, `[queries, width or more]`, filled up with infinity."""
+    first = _first_places(query, queries)
+    place = torch.arange(len(query), device=query.device) - first[query]
+    table = value.new_full((queries, max(width, int(first.diff().amax()))), torch.inf)
+    table[query, place] = value
+    return table
+
+
+def _first_places(query: Tensor, queries: int) -> Tensor:
+    """Where each of 0, 1, ..., queries would first stand in ascending numbers."""
+    return torch.searchsorted(query, torch.arange(queries + 1, device=query.device))
+
+
+def _squared_distances(queries: Tensor, rows: Tensor, query: Tensor, row: Tensor) -> Tensor:
+    """Σ(q − r)² of pairs of indices."""
+    chunk = rows_at_once(queries.device, 16 * queries.shape[1] * queries.itemsize)
+    pairs = zip(query.split(chunk), row.split(chunk), strict=True)
+    return torch.cat([rows[r].sub_(queries[q]).square_().sum(dim=1) for q, r in pairs])

@@ -10,6 +10,7 @@ from besnn.detection.density import Density
 from besnn.detection.scoring import Scoring
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
+from besnn.experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
 from besnn.experiments.runs import Run, Workspace
 from besnn.fitting import Fitted
 from besnn.score_fitting import all_scores, fit_scoring
@@ -37,17 +38,24 @@ def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measure
     """Accuracy, and the figures of each score of the method (of evidence and of feature density) against each OOD set."""
     detector = fitted.detector
     fit_every_density(detector, run.recipe.score, fitted.parts.training)
+    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
     test = _test_set(run.in_name, run, workspace)
     known = keep_classes(test, detector.class_names).align_classes(detector.class_names)
     unknown = {name: _unknown_set(name, test, run, workspace) for name in run.unknown}
-    in_scores = all_scores(detector, detector.scoring, known.inputs)
+    in_scores = _every_score(detector, layers, known)
     scores: dict[str, dict[str, object]] = {name: {} for name in in_scores}
     for set_name, dataset in unknown.items():
-        out_scores = all_scores(detector, detector.scoring, dataset.inputs)
+        out_scores = _every_score(detector, layers, dataset)
         for name, of_known in in_scores.items():
             scores[name][set_name] = ood_metrics(of_known, out_scores[name])
     fields = {"accuracy": accuracy_of(detector, known), "default_score": detector.scoring.name, "scores": scores}
     return Measured(fields, [known, *unknown.values()])
+
+
+def _every_score(detector: Detector, layers: Densities, dataset: Dataset) -> Scores:
+    """Those of the detector, and nearest neighbours at other layers; the first decide where both have a score."""
+    others = layer_scores(detector, layers, dataset.inputs) if layers else {}
+    return others | all_scores(detector, detector.scoring, dataset.inputs)
 
 
 def fit_every_density(detector: Detector, config: ScoreConfig, training: Data) -> None:
@@ -57,7 +65,7 @@ def fit_every_density(detector: Detector, config: ScoreConfig, training: Data) -
         if name not in densities:
             fit_scoring(detector, config.model_copy(update={"name": name}), training, None)
             densities |= detector.scoring.densities
-    detector.scoring = Scoring(decides.evidence_kind, decides.name, densities)
+    detector.scoring = Scoring(decides.evidence_kind, decides.name, densities, decides.combined)
 
 
 def accuracy_of(detector: Detector, known: Dataset) -> float:

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from besnn.data import load
+import torch
+
+from besnn.data import Dataset, load
 from besnn.errors import BesnnError
 from besnn.experiments.detection import Measured
 from besnn.experiments.runs import Run, Workspace, find_twin
@@ -75,10 +77,16 @@ def _train_and_measure(run: Run, measure: Measure, workspace: Workspace, watch: 
     fabric = make_fabric(recipe.training.precision, workspace.accelerator)
     fitted = fit_detector(recipe, training, fabric=fabric, run_folder=workspace.scratch(run), resume=True, reporter=watch)
     measured = measure(fitted, run, workspace)
+    return make_record(run, fitted, measured, training, fabric.device, first_step=watch.first_step, parallel_runs=parallel)
+
+
+def make_record(
+    run: Run, fitted: Fitted, measured: Measured, training: Dataset, device: torch.device, **circumstances: int
+) -> dict[str, Any]:
+    """The record of a run; `circumstances` are what its provenance says besides."""
     data = [training, *measured.data]
-    origin = provenance({file: digest for each in data for file, digest in each.hashes.items()}, fabric.device)
+    origin = provenance({file: digest for each in data for file, digest in each.hashes.items()}, device)
     origin["data_note"] = "; ".join(f"{each.name}: {each.note}" for each in data if each.note)
-    origin |= {"first_step": watch.first_step, "parallel_runs": parallel}
     return {
         "experiment": run.experiment,
         "variant": run.variant,
@@ -86,6 +94,6 @@ def _train_and_measure(run: Run, measure: Measure, workspace: Workspace, watch: 
         "out": list(run.unknown),
         **measured.fields,
         "seconds": fitted.detector.provenance["seconds"],
-        **model_fields(fitted.detector.model, recipe),
-        "provenance": origin,
+        **model_fields(fitted.detector.model, run.recipe),
+        "provenance": origin | circumstances,
     }

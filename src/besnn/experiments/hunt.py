@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from besnn.baselines import DUQ, GaussianClassifier, SoftmaxClassifier
 from besnn.errors import InputError
 from besnn.evaluation.comparison import Row
 from besnn.evaluation.tables import Table
 from besnn.experiments.detection import Measured
+from besnn.experiments.layers import candidate_layers, fit_layers, made_up_by_layer
 from besnn.experiments.runs import Run, Workspace
 from besnn.fitting import Fitted
 from besnn.score_fitting import made_up_aurocs
@@ -17,6 +20,7 @@ from besnn.training import load_recipe
 from besnn.training.record import read_record
 
 HUNT = "hunt"
+OWN_SCORES = {each.method: each.default_score for each in (SoftmaxClassifier, DUQ, GaussianClassifier)}
 
 
 def hunt_runs(in_name: str, overrides: Sequence[str] = ()) -> list[Run]:
@@ -32,8 +36,9 @@ def hunt_runs(in_name: str, overrides: Sequence[str] = ()) -> list[Run]:
         raise InputError(f"there is no hunt for {in_name!r}: the settings to try would be in hunts/{in_name}.yaml")
     hunt = yaml.safe_load(path.read_text(encoding="utf-8"))
     return [
-        Run(HUNT, load_recipe(in_name, [*hunt["base"], *changes, *overrides]), variant=name)
-        for name, changes in hunt["settings"].items()
+        Run(HUNT, load_recipe(in_name, [*part["base"], *changes, *overrides]), variant=name)
+        for part in (hunt, *hunt.get("others", {}).values())
+        for name, changes in part["settings"].items()
     ]
 
 
@@ -43,14 +48,26 @@ def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     if validation is None:
         raise InputError("a hunt judges settings on held-out data: set data.validation above 0")
     made_up = made_up_aurocs(detector, detector.scoring, validation, detector.scoring.names)
+    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
+    made_up |= made_up_by_layer(detector, layers, validation)
     return Measured({"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up})
 
 
-def hunt_table(results: Path) -> Table:
-    """What was tried and how it went, best tempered entropy first."""
+def hunt_records(results: Path, in_name: str) -> list[dict[str, Any]]:
+    """The records of a data set's hunt for BE-SNN, best tempered entropy first."""
+    records = [fields for fields in _all_records(results, in_name) if fields["method"] == "be-snn"]
+    return sorted(records, key=lambda fields: -mean_auroc(fields, "tempered-entropy"))
+
+
+def _all_records(results: Path, in_name: str) -> list[dict[str, Any]]:
+    return [fields for fields in map(read_record, sorted((results / HUNT).glob("*.json"))) if fields["in"] == in_name]
+
+
+def hunt_table(results: Path, in_name: str = "fashion-mnist") -> Table:
+    """What was tried for a data set and how it went."""
     rows = []
-    for fields in sorted(map(read_record, (results / HUNT).glob("*.json")), key=lambda each: -_mean(each, "tempered-entropy")):
-        scores = [f"{_mean(fields, name):.4f}" for name in ("tempered-entropy", "nearest-neighbour", "combined")]
+    for fields in hunt_records(results, in_name):
+        scores = [f"{mean_auroc(fields, name):.4f}" for name in ("tempered-entropy", "nearest-neighbour", "combined")]
         worst = min(fields["made_up"]["tempered-entropy"].items(), key=lambda kind: kind[1])
         accuracy = f"{100 * fields['validation_accuracy']:.2f} %"
         rows.append(Row((fields["variant"], accuracy, *scores, f"{worst[0]} {worst[1]:.3f}")))
@@ -63,9 +80,23 @@ def hunt_table(results: Path) -> Table:
         "Tempered entropy, worst kind",
     )
     note = "One seed. Scores: mean AUROC over the kinds of made-up outliers of a validation split of the training set."
-    return Table("Recipe hunt", header, 1, rows, note)
+    title = "Recipe hunt" if in_name == "fashion-mnist" else f"Recipe hunt on {in_name}"
+    return Table(title, header, 1, rows, note)
 
 
-def _mean(fields: dict[str, dict[str, dict[str, float]]], score: str) -> float:
+def others_table(results: Path, in_name: str = "fashion-mnist") -> Table:
+    """The same for the other methods, each by the score that its paper gives it."""
+    rows = []
+    for fields in sorted(_all_records(results, in_name), key=lambda fields: (fields["method"], fields["variant"])):
+        if fields["method"] != "be-snn":
+            own = OWN_SCORES[fields["method"]]
+            accuracy = f"{100 * fields['validation_accuracy']:.2f} %"
+            rows.append(Row((fields["variant"], accuracy, own.replace("-", " "), f"{mean_auroc(fields, own):.4f}")))
+    note = "One seed. AUROC: mean over the kinds of made-up outliers of a validation split of the training set."
+    return Table("Recipe hunt, other methods", ("Setting", "Validation accuracy", "Score", "AUROC"), 1, rows, note)
+
+
+def mean_auroc(fields: dict[str, Any], score: str) -> float:
+    """A score's AUROC in a record of the hunt, averaged over the kinds of made-up outliers; NaN where it has none."""
     of_kinds = fields["made_up"].get(score, {})
     return sum(of_kinds.values()) / len(of_kinds) if of_kinds else float("nan")

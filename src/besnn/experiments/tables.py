@@ -9,21 +9,28 @@ from besnn.evaluation.comparison import DETECTION_HEADER, PAPER_SCORE, Row, plus
 from besnn.evaluation.records import Record, load_records, spread
 from besnn.evaluation.tables import Table, build_tables
 from besnn.evaluation.wording import method_name
+from besnn.experiments.conversion import CONVERSION
+from besnn.experiments.cost import COST
+from besnn.experiments.cost_table import cost_table
 from besnn.experiments.hunt import HUNT, hunt_table
+from besnn.experiments.layer_table import layer_table
 from besnn.training.record import read_record
 
-_PLAIN_SCORE = "softmax-entropy"
+_PLAIN_SCORE, _DENSITY_SCORE = "softmax-entropy", "nearest-neighbour"
 _WHOLE_TABLES = ("table1", "table2", "table3")
 
 
 def result_tables(results: Path) -> list[Table]:
     """Every table that the records under a folder make: the paper's with ours beside, the further experiments', Figure 1's."""
-    records = [record for record in load_records(results) if record.setting.experiment not in ("figure1", HUNT)]
+    records = [record for record in load_records(results) if record.setting.experiment not in ("figure1", COST, HUNT)]
     shown = [*map(_reported, records), *(_tempering(each) for each in records if each.setting.experiment == "table3")]
-    tables = [*build_tables(shown), figure1_table(results), hunt_table(results)]
+    hunts = [hunt_table(results), hunt_table(results, "cifar10"), layer_table(results, "cifar10", "cifar-resnet18")]
+    tables = [*build_tables(shown), cost_table(results), figure1_table(results), *hunts]
     notes = _data_notes(results)
     return [
-        replace(table, note=f"{table.note} {notes}".strip()) if table.header == DETECTION_HEADER else table for table in tables
+        replace(table, note=f"{table.note} {notes}".strip()) if table.header == DETECTION_HEADER else table
+        for table in tables
+        if table.rows
     ]
 
 
@@ -51,7 +58,8 @@ def _reported(record: Record) -> Record:
     """A record of a further experiment with the scores that it is about; Tables 1 to 3 choose their own."""
     if record.setting.experiment in _WHOLE_TABLES:
         return record
-    return _with_scores(record, reported_scores([record]))
+    others = [_DENSITY_SCORE] if record.setting.experiment == CONVERSION else []
+    return _with_scores(record, [*reported_scores([record]), *others])
 
 
 def _tempering(record: Record) -> Record:

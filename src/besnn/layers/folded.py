@@ -1,9 +1,10 @@
 """Plain per-member layers: what batch-ensemble layers become when r, s, bias and BatchNorm are multiplied out.
 
-A tensor inside a folded network stands in one of three layouts:
+A tensor inside a folded network stands in one of four layouts:
 
 - `shared`: `[batch, ...]`, the same for all members, as the input is;
 - `packed`: `[batch, members · channels, ...]`, what grouped convolutions work on;
+- `apart`: `[batch, channels, ...]` for each member, what plain convolutions work on;
 - `rows`: `[members · batch, ...]`, member-major.
 """
 
@@ -63,6 +64,29 @@ class FoldedLinear(nn.Module):
         return rows.movedim(0, self.batch_dim)
 
 
+def convolution_like(layer: Any, weight: Tensor, bias: Tensor | None, groups: int) -> Any:
+    """Torch's convolution with a layer's geometry, and with weights and groups of its own."""
+    options = {name: getattr(layer, name) for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")}
+    channels = weight.shape[1] * groups, weight.shape[0]
+    if layer.transposed:
+        options["output_padding"], channels = layer.output_padding, channels[::-1]
+    kind = nn.ConvTranspose2d if layer.transposed else _CONVOLUTIONS[weight.ndim]
+    convolution: Any = kind(*channels, groups=groups, bias=bias is not None, device="meta", **options)
+    convolution.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
+    if bias is not None:
+        convolution.bias = nn.Parameter(bias.contiguous(), requires_grad=False)
+    return convolution
+
+
+def member_convolutions(layer: Any, norm: _BatchNorm | None = None) -> list[nn.Module]:
+    """One plain convolution for each member, `shared` or `apart → apart`."""
+    weights, biases = folded_parameters(layer, norm)
+    by_member = [None] * layer.members if biases is None else biases.unbind()
+    return [
+        convolution_like(layer, weight.clone(), bias, layer.groups) for weight, bias in zip(weights, by_member, strict=True)
+    ]
+
+
 class FoldedConv(nn.Module):
     """A grouped convolution, `packed → packed`; on `shared` input one convolution with all members' filters side by side."""
 
@@ -71,17 +95,6 @@ class FoldedConv(nn.Module):
         weight, bias = folded_parameters(layer, norm)
         self.members, self.groups = layer.members, layer.groups
         self.group_major = shared_input and layer.groups > 1
-        options = {name: getattr(layer, name) for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")}
-        if layer.transposed:
-            options["output_padding"] = layer.output_padding
-        self.conv: Any = (nn.ConvTranspose2d if layer.transposed else _CONVOLUTIONS[layer.weight.ndim])(
-            layer.in_channels if shared_input else layer.members * layer.in_channels,
-            layer.members * layer.out_channels,
-            groups=layer.groups if shared_input else layer.members * layer.groups,
-            bias=bias is not None,
-            device="meta",
-            **options,
-        )
         # Each group of channels meets the filters of all members on shared input, and those of one member on packed input.
         if not shared_input:
             weight = weight.flatten(0, 1)
@@ -89,10 +102,9 @@ class FoldedConv(nn.Module):
             weight = weight.movedim(0, 1).flatten(1, 2)
         else:
             weight = self._group_major(weight)
-        self.conv.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
         if bias is not None:
             bias = self._group_major(bias) if shared_input else bias.flatten()
-            self.conv.bias = nn.Parameter(bias.contiguous(), requires_grad=False)
+        self.conv = convolution_like(layer, weight, bias, layer.groups if shared_input else layer.members * layer.groups)
 
     def _group_major(self, by_member: Tensor) -> Tensor:
         """`[members, out, ...] → [groups · members · out / groups, ...]`."""
@@ -119,22 +131,32 @@ class OnRows(nn.Module):
         return from_packed(self.packed(to_packed(x, self.members), *args, **kwargs), self.members)
 
 
-class PackedAffine(nn.Module):
-    """A BatchNorm in evaluation that no layer in front could take up, on `packed` input."""
+class Affine(nn.Module):
+    """A BatchNorm in evaluation that no layer in front could take up: scales and shifts every channel."""
 
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, norm: _BatchNorm, members: int) -> None:
+    def __init__(self, scale: Tensor, shift: Tensor) -> None:
         super().__init__()
-        scale, shift = norm_affine(norm, members)
-        self.register_buffer("scale", scale.detach().flatten())
-        self.register_buffer("shift", shift.detach().flatten())
+        self.register_buffer("scale", scale.detach().clone())
+        self.register_buffer("shift", shift.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scales and shifts every channel."""
+        """`[batch, channels, ...] → [batch, channels, ...]`."""
         shape = (1, -1, *[1] * (x.ndim - 2))
         return torch.addcmul(self.shift.reshape(shape), x, self.scale.reshape(shape))
+
+
+def packed_affine(norm: _BatchNorm, members: int) -> Affine:
+    """A BatchNorm, shared or each member's own, on `packed` input."""
+    scale, shift = norm_affine(norm, members)
+    return Affine(scale.flatten(), shift.flatten())
+
+
+def member_affines(norm: _BatchNorm, members: int) -> list[nn.Module]:
+    """A BatchNorm, shared or each member's own, on each member's part of `apart` input."""
+    return [Affine(*of_member) for of_member in zip(*norm_affine(norm, members), strict=True)]
 
 
 def fold_layers(module: nn.Module, members: int) -> nn.Module:

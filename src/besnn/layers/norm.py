@@ -66,12 +66,13 @@ class MemberBatchNorm3d(MemberBatchNorm, nn.BatchNorm3d):
 
 def to_packed(x: Tensor, members: int) -> Tensor:
     """Member-major rows `[members · batch, channels, ...]` → members in the channels, `[batch, members · channels, ...]`."""
-    return torch.cat(split_members(x, members).unbind(0), dim=1)
+    return split_members(x, members).transpose(0, 1).flatten(1, 2)
 
 
 def from_packed(x: Tensor, members: int) -> Tensor:
     """The inverse of `to_packed`."""
-    return torch.cat(x.chunk(members, dim=1), dim=0)
+    by_member: Tensor = x.unflatten(1, (members, -1)).transpose(0, 1)
+    return by_member.flatten(0, 1)
 
 
 def is_plain_norm(module: nn.Module | None) -> TypeGuard[nn.modules.batchnorm._BatchNorm]:

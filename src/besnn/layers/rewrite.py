@@ -1,33 +1,49 @@
 """The rewrite of a traced network, node by node, into plain per-member layers.
 
-Each tensor is kept in the cheapest of three layouts (see `besnn.layers.folded`), and moved to another only where an operation
-needs it: the input is not repeated before the first layer, a chain of convolutions stays packed, and what is not known to be
-indifferent to packing gets member-major rows.
+Each tensor is kept in the cheapest of four layouts (see `besnn.layers.folded`), and moved to another only where an operation
+needs it: the input is not repeated before the first layer, a chain of convolutions stays packed or apart, and what is not known
+to treat every member's rows by themselves gets member-major rows.
 """
 
-from typing import Any
+import operator
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from besnn.layers.folded import FoldedConv, FoldedLinear, PackedAffine, fold_layers
+from besnn.layers.folded import FoldedConv, FoldedLinear, fold_layers, member_affines, member_convolutions, packed_affine
 from besnn.layers.layer import BatchEnsembleLayer
 from besnn.layers.linear import BatchEnsembleLinear
-from besnn.layers.members import tile
-from besnn.layers.norm import from_packed, is_plain_norm, to_packed
+from besnn.layers.members import split_members, tile
+from besnn.layers.norm import MemberBatchNorm, from_packed, is_plain_norm, to_packed
 from besnn.layers.operations import flattens_rows, is_channelwise, is_rowwise, is_size, overwrites
+
+Value: TypeAlias = tuple[fx.Node, ...]
 
 
 class Rewrite:
-    """One rewrite of a traced graph: for each old node, the new node and the layout its value stands in."""
+    """One rewrite of a traced graph: for each old node, what stands for it in the new one, and in which layout.
 
-    def __init__(self, root: nn.Module, graph: fx.Graph, tapped: fx.Node | None, members: int) -> None:
+    A value is one new node, or in the layout `apart` one for each member.
+
+    Args:
+        root: the traced module; folded layers are added to it.
+        graph: its graph.
+        tapped: the node whose value is wanted too.
+        members: N.
+        grouped: run the members' convolutions as one grouped convolution, or each by itself.
+    """
+
+    def __init__(self, root: nn.Module, graph: fx.Graph, tapped: fx.Node | None, members: int, grouped: bool) -> None:
         self.root, self.old, self.tapped, self.members = root, graph, tapped, members
+        self.convolved = "packed" if grouped else "apart"
         self.new = fx.Graph()
-        self.value: dict[fx.Node, fx.Node] = {}
+        self.value: dict[fx.Node, Value] = {}
         self.layout: dict[fx.Node, str | None] = {}  # None: not a batch, but a parameter or a size
         self.channels: dict[fx.Node, int] = {}  # of one member, for packed values
-        self.moved: dict[tuple[fx.Node, str, int], fx.Node] = {}
+        self.moved: dict[tuple[fx.Node, str, int], Value] = {}
 
     def run(self) -> fx.GraphModule:
         """The network of folded layers."""
@@ -40,11 +56,11 @@ class Rewrite:
         folded.delete_all_unused_submodules()
         return folded
 
-    def _rewrite(self, node: fx.Node) -> tuple[fx.Node, str | None]:
+    def _rewrite(self, node: fx.Node) -> tuple[Value, str | None]:
         if node.op == "placeholder":
-            return self.new.node_copy(node), "shared"
+            return (self.new.node_copy(node),), "shared"
         if node.op == "get_attr":
-            return self.new.node_copy(node), None
+            return (self.new.node_copy(node),), None
         if node.op == "output":
             return self._rewrite_output(node), "rows"
         module = self._module_of(node)
@@ -53,51 +69,72 @@ class Rewrite:
         if module is not None:  # torch's own transformer layers are not traced into
             for layer in module.modules():
                 if isinstance(layer, BatchEnsembleLayer):
-                    return self._call(node, fold_layers(module, self.members), "rows", layer.batch_dim), "rows"
+                    return self._call(node, [fold_layers(module, self.members)], "rows", layer.batch_dim), "rows"
         return self._rewrite_plain(node, module)
 
-    def _rewrite_output(self, node: fx.Node) -> fx.Node:
-        inner = None if self.tapped is None else self._in_layout(self.tapped, "rows")
-        rows = self._copy(node, "rows")
-        if inner is not None:
-            rows.args = ((rows.args[0], inner),)
-        return rows
+    def _rewrite_output(self, node: fx.Node) -> Value:
+        inner = () if self.tapped is None else self._in_layout(self.tapped, "rows")
+        (rows,) = self._copy(node, "rows")
+        if inner:
+            rows.args = ((rows.args[0], *inner),)
+        return (rows,)
 
-    def _rewrite_plain(self, node: fx.Node, module: nn.Module | None) -> tuple[fx.Node, str | None]:
+    def _rewrite_plain(self, node: fx.Node, module: nn.Module | None) -> tuple[Value, str | None]:
         """An operation without members: it stays in the layout of its arguments where it may."""
         arguments = node.all_input_nodes
         layouts = {self.layout[argument] for argument in arguments}
-        if flattens_rows(node, module) and self.layout[arguments[0]] == "shared":
-            return self.new.call_function(torch.flatten, (self.value[arguments[0]], 1)), "shared"
+        if flattens_rows(node, module) and self.layout[arguments[0]] in ("shared", "apart"):
+            parts = self.value[arguments[0]]
+            return tuple(self.new.call_function(torch.flatten, (part, 1)) for part in parts), self.layout[arguments[0]]
         if layouts == {"shared"} and is_rowwise(node, module):
             return self._copy_of_shared(node, module), "shared"
+        if self._stays_apart(node, module):
+            if isinstance(module, MemberBatchNorm):
+                return self._call(node, member_affines(module, self.members), "apart"), "apart"
+            return self._copy(node, "apart"), "apart"
         if layouts == {"packed"} and len({self.channels[argument] for argument in arguments}) == 1:
             self.channels[node] = self.channels[arguments[0]]
             if is_plain_norm(module) and module.running_mean is not None:
-                return self._call(node, PackedAffine(module, self.members), "packed"), "packed"
+                return self._call(node, [packed_affine(module, self.members)], "packed"), "packed"
             if is_channelwise(node, module):
                 return self._copy(node, "packed"), "packed"
         return self._copy(node, "rows"), None if layouts <= {None} or is_size(node) else "rows"
 
-    def _copy_of_shared(self, node: fx.Node, module: nn.Module | None) -> fx.Node:
-        new = self._copy(node, "shared")
+    def _stays_apart(self, node: fx.Node, module: nn.Module | None) -> bool:
+        """Whether an operation does to each member's rows, with what is shared, what it does to all of them."""
+        layouts = [self.layout[argument] for argument in node.all_input_nodes]
+        if "apart" not in layouts or not {*layouts} <= {"apart", "shared"}:
+            return False
+        if overwrites(node, module) and layouts[0] == "shared":  # each member needs a copy of its own to overwrite
+            return False
+        if isinstance(module, _BatchNorm) and module.running_mean is None:  # it looks at all members' rows at once
+            return False
+        return is_rowwise(node, module) or (isinstance(module, MemberBatchNorm) and is_plain_norm(module))
+
+    def _copy_of_shared(self, node: fx.Node, module: nn.Module | None) -> Value:
+        (new,) = self._copy(node, "shared")
         if overwrites(node, module):  # the value may be the caller's input itself
-            old = self.value[node.all_input_nodes[0]]
+            (old,) = self.value[node.all_input_nodes[0]]
             with self.new.inserting_before(new):
                 new.replace_input_with(old, self.new.call_method("clone", (old,)))
-        return new
+        return (new,)
 
-    def _fold_layer(self, node: fx.Node, layer: BatchEnsembleLayer) -> tuple[fx.Node, str]:
+    def _fold_layer(self, node: fx.Node, layer: BatchEnsembleLayer) -> tuple[Value, str]:
         shared = self.layout[node.all_input_nodes[0]] == "shared"
         norm_node = self._following_norm(node, layer)
         norm: Any = None if norm_node is None else self._module_of(norm_node)
-        linear = isinstance(layer, BatchEnsembleLinear)
-        folded = FoldedLinear(layer, norm, shared) if linear else FoldedConv(layer, norm, shared)
-        gives = "rows" if linear else "packed"
-        new = self._call(node, folded, "shared" if shared else gives)
-        self.channels[node] = layer.s.shape[1]
-        if norm_node is not None:
-            self.value[norm_node], self.layout[norm_node], self.channels[norm_node] = new, gives, layer.s.shape[1]
+        gives = "rows" if isinstance(layer, BatchEnsembleLinear) else self.convolved
+        takes = "shared" if shared and gives != "apart" else gives
+        match gives:
+            case "rows":
+                new = self._call(node, [FoldedLinear(layer, norm, shared)], takes)
+            case "packed":
+                new = self._call(node, [FoldedConv(layer, norm, shared)], takes)
+            case _:
+                new = self._call(node, member_convolutions(layer, norm), takes)
+        for done in (node, norm_node):
+            if done is not None:
+                self.value[done], self.layout[done], self.channels[done] = new, gives, layer.s.shape[1]
         return new, gives
 
     def _following_norm(self, node: fx.Node, layer: BatchEnsembleLayer) -> fx.Node | None:
@@ -114,7 +151,7 @@ class Rewrite:
     def _module_of(self, node: fx.Node) -> nn.Module | None:
         return self.root.get_submodule(str(node.target)) if node.op == "call_module" else None
 
-    def _in_layout(self, argument: fx.Node, layout: str, batch_dim: int = 0) -> fx.Node:
+    def _in_layout(self, argument: fx.Node, layout: str, batch_dim: int = 0) -> Value:
         have = self.layout[argument]
         if have is None or have == layout:
             return self.value[argument]
@@ -123,23 +160,37 @@ class Rewrite:
             self.moved[key] = self._move(self.value[argument], have, layout, batch_dim)
         return self.moved[key]
 
-    def _move(self, value: fx.Node, have: str, want: str, batch_dim: int) -> fx.Node:
+    def _move(self, value: Value, have: str, want: str, batch_dim: int) -> Value:
         match have, want:
+            case "shared", "apart":
+                return value
             case "shared", "rows":
-                return self.new.call_function(tile, (value, self.members, batch_dim))
+                return (self.new.call_function(tile, (*value, self.members, batch_dim)),)
             case "packed", "rows":
-                return self.new.call_function(from_packed, (value, self.members))
+                return (self.new.call_function(from_packed, (*value, self.members)),)
             case "rows", "packed":
-                return self.new.call_function(to_packed, (value, self.members))
+                return (self.new.call_function(to_packed, (*value, self.members)),)
+            case "apart", "rows":
+                return (self.new.call_function(torch.cat, (list(value),)),)
+            case "rows", "apart":
+                split = self.new.call_function(split_members, (*value, self.members))
+                return tuple(self.new.call_function(operator.getitem, (split, member)) for member in range(self.members))
         raise AssertionError(f"no operation needs {have} moved to {want}")
 
-    def _copy(self, node: fx.Node, layout: str, batch_dim: int = 0) -> fx.Node:
-        return self.new.node_copy(node, lambda argument: self._in_layout(argument, layout, batch_dim))
+    def _copy(self, node: fx.Node, layout: str, batch_dim: int = 0) -> Value:
+        def of_member(member: int) -> fx.Node:
+            def argument(old: fx.Node) -> fx.Node:
+                value = self._in_layout(old, layout, batch_dim)
+                return value[member % len(value)]  # one for each member, or the same one for all
 
-    def _call(self, node: fx.Node, module: nn.Module, layout: str, batch_dim: int = 0) -> fx.Node:
-        """The node's call with another module in place of its own; a module called twice gets two names."""
-        name = f"{node.name}_folded"
-        self.root.add_module(name, module)
+            return self.new.node_copy(node, argument)
+
+        return tuple(of_member(member) for member in range(self.members if layout == "apart" else 1))
+
+    def _call(self, node: fx.Node, modules: Sequence[nn.Module], layout: str, batch_dim: int = 0) -> Value:
+        """The node's call with other modules in place of its own; a module called twice gets two names."""
         new = self._copy(node, layout, batch_dim)
-        new.target = name
+        for call, module in zip(new, modules, strict=True):
+            call.target = f"{call.name}_folded"
+            self.root.add_module(call.target, module)
         return new

@@ -87,24 +87,38 @@ def fashion_convnet(
     return _named(trunk=nn.Sequential(*blocks, nn.Flatten()), head=head)
 
 
-def cifar_resnet18(channels: int = 3, feature_dim: int = 512) -> nn.Sequential:
-    """Φ for 32×32 images: ResNet-18 with the CIFAR stem (3×3, stride 1, no pooling), then 512 → d.
+def cifar_resnet18(channels: int = 3, feature_dim: int = 512, width: int = 64) -> nn.Sequential:
+    """Φ for 32×32 images: ResNet-18 with the CIFAR stem (3×3, stride 1, no pooling), then 8 · width → d.
+
+    The child `trunk` (up to the pooled features), its stages `trunk.stage1` to `trunk.stage4` and the child `head` can be named
+    as layers for density scores.
+
+    Args:
+        channels: of the images.
+        feature_dim: d.
+        width: output channels of the stem and of the first stage; each further stage doubles them.
 
     >>> list(cifar_resnet18()(torch.rand(2, 3, 32, 32)).shape)
     [2, 512]
     """
-    stem: list[nn.Module] = [nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    blocks: list[nn.Module] = []
-    inputs = 64
-    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        blocks += [ResidualBlock(inputs, outputs, stride), ResidualBlock(outputs, outputs, 1)]
-        inputs = outputs
-    trunk = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return _named(trunk=trunk, head=nn.Linear(512, feature_dim))
+    stem = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+    widths = [width, width, 2 * width, 4 * width, 8 * width]
+    stages = {
+        f"stage{number}": nn.Sequential(
+            ResidualBlock(inputs, outputs, 1 if number == 1 else 2), ResidualBlock(outputs, outputs, 1)
+        )
+        for number, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1)
+    }
+    trunk = _named(stem=stem, **stages, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
+    return _named(trunk=trunk, head=nn.Linear(widths[-1], feature_dim))
 
 
 class ResidualBlock(nn.Module):
-    """The basic block of He et al. 2016: two 3×3 convolutions around a shortcut."""
+    """The basic block of He et al. 2016: two 3×3 convolutions around a shortcut.
+
+    It starts as its shortcut alone (Goyal et al. 2017). Features start smaller by it, so that first distances are not so large
+    that exp(−d̄) is nothing.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -112,6 +126,7 @@ class ResidualBlock(nn.Module):
         self.norm1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
+        nn.init.zeros_(self.norm2.weight)
         self.shortcut = (
             nn.Identity()
             if stride == 1 and inputs == outputs

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+_DISTANCE_TYPES = (torch.float32, torch.float64)  # that torch.cdist knows
+
 
 def class_moments(class_features: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and spread of each class's feature samples.
@@ -39,8 +41,12 @@ def squared_distances(features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
     True
     """
     # ‖φ − μ‖² by differences, not by ‖φ‖² + ‖μ‖² − 2φμ: that loses all digits where φ ≈ μ, which is where trained features lie.
-    differences = features.unsqueeze(2) - mean.unsqueeze(1)
-    return differences.square().sum(dim=-1) + spread.unsqueeze(1)
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or features.dtype not in _DISTANCE_TYPES:
+        differences = features.unsqueeze(2) - mean.unsqueeze(1)
+        return differences.square().sum(dim=-1) + spread.unsqueeze(1)
+    # The same without a tensor [members, batch, classes, d]; it cannot be differentiated twice, nor exported.
+    distances = torch.cdist(features, mean, compute_mode="donot_use_mm_for_euclid_dist")
+    return distances.square_() + spread.unsqueeze(1)
 
 
 def kernel_log_probabilities(distances: Tensor) -> Tensor:

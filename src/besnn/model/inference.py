@@ -1,19 +1,36 @@
 """A trained model as it is run: the fastest network that is equal to it."""
 
 import copy
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.nn.modules.conv import _ConvNd
 
-from besnn.layers import Tapped, fold, members_of
+from besnn.errors import InputError
+from besnn.layers import Tapped, batch_ensemble, fold, members_of, ones
+from besnn.layers.folded import FoldedLinear
+from besnn.layers.fuse import fuse
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier
+from besnn.model.replay import Outputs, Replayed
+
+_logger = logging.getLogger(__name__)
+CPU_IMAGES = 32
+"""How many images go through a CPU at a time: so few that what a layer writes is still in the cache when the next reads it."""
+GPU_TYPE = torch.bfloat16
+"""The type of convolutions and matrix products on a GPU; all else, and the evidence, is float32."""
 
 
 class InferenceNetwork(nn.Module):
     """From raw inputs to evidence and features: those of Φ, or of an inner layer that is named.
 
-    Batch-ensemble layers are folded into plain per-member weights, so the input is never copied for each member.
+    Batch-ensemble layers are folded into plain per-member weights, so the input is never copied for each member. On a CPU,
+    images go through in parts that fit its cache; on a GPU, products are taken in `GPU_TYPE`, and a shape of batch that keeps
+    coming back is recorded and replayed. With gradients enabled, neither happens.
 
     Args:
         model: trained; its classes are frozen if they were not.
@@ -21,31 +38,112 @@ class InferenceNetwork(nn.Module):
         layer: an inner layer of the feature extractor, by name; None for its output.
     """
 
+    _fused: tuple[nn.Module, ...] | None  # not a part of the state
+
     def __init__(self, model: OODClassifier, preprocessing: Preprocessing, layer: str | None = None) -> None:
         super().__init__()
         if not model.frozen:
             model.freeze_classes()
-        self.model, self.preprocessing, self.layer = model, preprocessing, layer
-        self.extractors = nn.ModuleList(_for_inference(extractor, layer) for extractor in model.extractors())
+        self.model, self.preprocessing, self.layer = without_extractors(model), preprocessing, layer
+        extractors = [_for_inference(extractor, layer) for extractor in model.extractors()]
+        self.extractors = nn.ModuleList(extractors)
+        self.extractors.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
         self.eval()
+        self._forget_recordings()
 
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Raw inputs `[batch, ...]` → evidence `[members, batch, classes]` and features `[members, batch, d]`."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            evidence, features = self.outputs(raw, self.extractors)
+        elif raw.is_cuda:
+            evidence, features = self._replayed(raw)
+        else:
+            parts = [self.outputs(part, self.extractors) for part in raw.split(CPU_IMAGES if raw.ndim == 4 else len(raw) or 1)]
+            evidence, features = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
+        return evidence, features
+
+    def outputs(self, raw: Tensor, extractors: Iterable[nn.Module], half: bool = False) -> tuple[Tensor, Tensor]:
+        """What `forward` gives, by equals of the extractors, with products in `GPU_TYPE` or not."""
         x = self.preprocessing(raw)
-        outputs = [extractor(x) for extractor in self.extractors]
+        if x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(raw.device.type, GPU_TYPE) if half else nullcontext():
+            outputs = [extractor(x) for extractor in extractors]
         if self.layer is None:
-            features = self._by_member(outputs)
+            features = self._by_member(outputs, x.dtype)
             return self.model.evidence(features), features
         rows, inner = zip(*outputs, strict=True)
-        return self.model.evidence(self._by_member(rows)), self._by_member(inner).flatten(2)
+        return self.model.evidence(self._by_member(rows, x.dtype)), as_vectors(self._by_member(inner, x.dtype))
 
-    def _by_member(self, rows: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
+    def _by_member(self, rows: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         by_member: Tensor = torch.cat(list(rows)).unflatten(0, (self.model.members, -1))
-        return by_member
+        return by_member.to(dtype)
+
+    def _on_gpu(self, raw: Tensor) -> Outputs:
+        if self._fused is None:
+            self._fused = self._fuse(raw)
+        return self.outputs(raw, self._fused or self.extractors, half=bool(self._fused))
+
+    def _fuse(self, raw: Tensor) -> tuple[nn.Module, ...]:
+        """The extractors fused and in `GPU_TYPE`; nothing where that fails, or gives other answers for some inputs."""
+        if self.preprocessing.mean.dtype != torch.float32:  # whoever trained in double precision wants its digits
+            return ()
+        expected = self.outputs(raw, self.extractors)
+        try:
+            with torch.inference_mode(False):  # the weights outlive the mode of this call
+                fused = tuple(_for_gpu(extractor) for extractor in self.extractors)
+            outputs = self.outputs(raw, fused, half=True)
+        except Exception as error:  # whatever a machine lacks, the plain network runs
+            _logger.info("the network runs as it is (%s: %s)", type(error).__name__, error)
+            return ()
+        return fused if all(_alike(*pair) for pair in zip(outputs, expected, strict=True)) else ()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._forget_recordings()  # they hold on to weights that are about to move
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def _forget_recordings(self) -> None:
+        self._fused = None
+        self._replayed = Replayed(self._on_gpu)
+
+
+def without_extractors(model: OODClassifier) -> OODClassifier:
+    """A copy of a model that makes evidence of features, but has no networks to compute them with."""
+    return copy.deepcopy(model, {id(extractor): nn.Identity() for extractor in model.extractors()})
+
+
+def as_vectors(inner: Tensor) -> Tensor:
+    """An inner layer's output `[members, batch, ...]` as features `[members, batch, d]`; a map is averaged over its places.
+
+    >>> list(as_vectors(torch.rand(4, 2, 256, 8, 8)).shape), list(as_vectors(torch.rand(4, 2, 3, 5)).shape)
+    ([4, 2, 256], [4, 2, 15])
+    """
+    return inner.mean((-2, -1)) if inner.ndim == 5 else inner.flatten(2)
 
 
 def _for_inference(extractor: nn.Module, layer: str | None) -> nn.Module:
+    """The extractor folded; a plain one as the ensemble of one member that it is."""
     if members_of(extractor) is not None:
         return fold(extractor, layer)
-    plain = copy.deepcopy(extractor).eval()
-    return plain if layer is None else Tapped(plain, layer)
+    try:
+        return fold(batch_ensemble(extractor, 1, init=ones()), layer)
+    except InputError:  # it has layers that no batch ensemble has, or none that it could have
+        plain = copy.deepcopy(extractor).eval()
+        return plain if layer is None else Tapped(plain, layer)
+
+
+def _for_gpu(extractor: nn.Module) -> nn.Module:
+    halved = copy.deepcopy(extractor).apply(halve)
+    return fuse(halved) if isinstance(halved, fx.GraphModule) else halved
+
+
+def _alike(got: Tensor, expected: Tensor) -> bool:
+    """Whether two tensors are equal to a few parts in a hundred: far more than rounding to bfloat16 changes."""
+    return bool((got - expected).norm() <= 0.05 * expected.norm())
+
+
+def halve(module: nn.Module) -> None:
+    """Keeps the weights of products in the type that autocast would convert them to at every call."""
+    if isinstance(module, nn.Linear | _ConvNd | FoldedLinear):
+        module.to(GPU_TYPE)

@@ -1,8 +1,14 @@
 """From a recipe's settings to networks."""
 
-from torch import nn
+import copy
+from pathlib import Path
 
-from besnn.errors import InputError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from besnn.errors import DataError, InputError
 from besnn.model import Objective, OODClassifier, cifar_resnet18, convnet, fashion_convnet, mlp
 from besnn.training.config import BackboneConfig, Recipe
 
@@ -36,13 +42,56 @@ def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.M
         case "fashion-convnet":
             return fashion_convnet(input_shape[0], config.feature_dim, config.head_dim, config.widths, config.last_kernel)
         case "cifar-resnet18":
-            return cifar_resnet18(input_shape[0], config.feature_dim)
+            return cifar_resnet18(input_shape[0], config.feature_dim, config.width)
     raise AssertionError(config.name)
 
 
 _FIXED_SIZES = {"fashion-convnet": 28, "cifar-resnet18": 32}
 
 
-def build_method(recipe: Recipe, input_shape: tuple[int, ...], num_classes: int) -> tuple[OODClassifier, Objective]:
-    """The untrained model that a recipe describes, and its objective."""
-    return recipe.method.build(lambda: build_backbone(recipe.backbone, input_shape), num_classes, recipe.backbone.feature_dim)
+def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
+    """The backbone with the trunk of the model file `backbone.weights`; what stands behind the trunk starts afresh."""
+    backbone = build_backbone(config, input_shape)
+    trunk = dict(backbone.named_children()).get("trunk")
+    if trunk is None:
+        raise InputError(f"backbone {config.name!r} has no trunk to take from backbone.weights: leave the field out")
+    path = Path(config.weights or "")
+    try:
+        prefix = "model/feature_extractor.trunk."
+        weights = {name.removeprefix(prefix): value for name, value in load_file(path).items() if name.startswith(prefix)}
+        trunk.load_state_dict(weights)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"backbone.weights={config.weights!r} holds no trunk of {config.name!r} ({reason}): train one with "
+            "besnn train --method softmax and the same backbone"
+        ) from None
+    if config.frozen:
+        freeze_weights(trunk)
+    return backbone
+
+
+def freeze_weights(network: nn.Module) -> None:
+    """Keeps the weights of a network's linear and convolution layers as they are, in place.
+
+    Converted to a batch ensemble, such a network still learns by what is each member's own: fast weights, norms, biases.
+
+    >>> network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
+    >>> freeze_weights(network)
+    >>> [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+    ['0.bias', '1.weight', '1.bias']
+    """
+    for layer in network.modules():
+        if isinstance(layer, nn.Linear | _ConvNd):
+            layer.weight.requires_grad_(False)
+
+
+def build_method(
+    recipe: Recipe, input_shape: tuple[int, ...], num_classes: int, feature_extractor: nn.Module | None = None
+) -> tuple[OODClassifier, Objective]:
+    """The untrained model that a recipe describes, and its objective; with another network, where given, as its backbone."""
+
+    def backbone() -> nn.Module:
+        return build_backbone(recipe.backbone, input_shape) if feature_extractor is None else copy.deepcopy(feature_extractor)
+
+    return recipe.method.build(backbone, num_classes, recipe.backbone.feature_dim)

@@ -50,6 +50,19 @@ class BackboneConfig(Section):
         256, description="width of the hidden layer behind them; null for none, and a ReLU on the features"
     )
     last_kernel: Literal[3, 5, 7] = Field(3, description="kernel size of the last of them")
+    width: PositiveInt = Field(64, description="channels of cifar-resnet18's first stage; each further one doubles them")
+    weights: str | None = Field(
+        None, description="a model file of `besnn train` whose trunk, the network but its head, to start from"
+    )
+    frozen: bool = Field(
+        False, description="keep the trunk's weights: its fast weights, norms and biases learn, and all behind it"
+    )
+
+    @model_validator(mode="after")
+    def _freeze_what_was_trained(self) -> Self:
+        if self.frozen and self.weights is None:
+            raise ValueError("backbone.frozen=true keeps weights that nobody trained: name a model file in backbone.weights")
+        return self
 
 
 class OptimiserConfig(Section):

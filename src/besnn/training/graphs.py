@@ -7,6 +7,16 @@ from torch import Tensor
 
 Terms = dict[str, Tensor]
 Step = Callable[[Tensor, Tensor, Mapping[str, float]], Terms]
+Key = tuple[tuple[str, float], ...]
+
+
+def key_of(factors: Mapping[str, float]) -> Key:
+    """A combination of factors, to look steps up by.
+
+    >>> key_of({"gradient": 4.0, "entropy": 1.0})
+    (('entropy', 1.0), ('gradient', 4.0))
+    """
+    return tuple(sorted(factors.items()))
 
 
 class GraphedStep:
@@ -22,13 +32,13 @@ class GraphedStep:
 
     def __init__(self, step: Step, warm_up: int = 3) -> None:
         self.step, self.warm_up = step, warm_up
-        self.seen: dict[tuple[tuple[str, float], ...], int] = {}
-        self.recorded: dict[tuple[tuple[str, float], ...], tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Terms]] = {}
+        self.seen: dict[Key, int] = {}
+        self.recorded: dict[Key, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Terms]] = {}
         self.stream = torch.cuda.Stream()
 
     def __call__(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Terms:
         """The loss terms; gradients are left where the step leaves them."""
-        key = tuple(sorted(factors.items()))
+        key = key_of(factors)
         if key not in self.recorded:
             self.seen[key] = self.seen.get(key, 0) + 1
             if self.seen[key] <= self.warm_up:

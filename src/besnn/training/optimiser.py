@@ -9,11 +9,14 @@ from besnn.training.config import OptimiserConfig
 
 
 def parameter_groups(model: nn.Module, config: OptimiserConfig) -> list[dict[str, object]]:
-    """Weights of linear and convolution layers, fast weights, and the rest, which is not decayed; `rate` is a group's peak."""
+    """Weights of linear and convolution layers, fast weights, and the rest, which is not decayed; `rate` is a group's peak.
+
+    What requires no gradient is in no group: freeze a part of a network as usual in torch.
+    """
     fast = {id(p) for p in fast_parameters(model)}
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | _ConvNd)]
     decayed = {id(p) for layer in layers for name, p in layer.named_parameters(recurse=False) if name == "weight"}
-    parameters = list(model.parameters())  # each once, tied ones too
+    parameters = [p for p in model.parameters() if p.requires_grad]  # each once, tied ones too
     rate, fast_rate = config.learning_rate, config.learning_rate * config.fast_rate
     groups: list[dict[str, object]] = [
         {"params": [p for p in parameters if id(p) in decayed], "rate": rate, "weight_decay": config.weight_decay},

@@ -19,6 +19,7 @@ from besnn.model import Objective, OODClassifier, Preprocessing
 from besnn.objective.processes import share_buffers, sum_over_processes
 from besnn.training.augment import augment
 from besnn.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from besnn.training.compiled import CompiledStep
 from besnn.training.config import Recipe
 from besnn.training.graphs import GraphedStep, Step, Terms
 from besnn.training.logs import RunLog
@@ -28,6 +29,8 @@ from besnn.training.schedule import learning_rate_factor, term_factors
 from besnn.training.seeds import Draw, draw_seed, epoch_order, own_randomness
 from besnn.training.source import Source
 from besnn.training.weights import Weights, average_weights, copy_weights, load_average
+
+COMPILE_FROM = 2_000_000  # rows that a run puts through the network
 
 
 class LossModule(nn.Module):
@@ -99,9 +102,9 @@ class Trainer:
         self.preprocessing.to(self.fabric.device)
         self.model.train()
         optimiser = build_optimiser(self.model, training.optimiser)
-        self.loss_module, self.optimiser = self.fabric.setup(LossModule(self.model, self.objective), optimiser)
-        graphed = self.fabric.device.type == "cuda" and self.fabric.world_size == 1
-        self.gradients: Step = GraphedStep(self._gradients) if graphed else self._gradients
+        self.terms = LossModule(self.model, self.objective)
+        self.loss_module, self.optimiser = self.fabric.setup(self.terms, optimiser)
+        self.gradients = self._fastest_step()
         self.progress = Progress(self.identity)
         self.kept: dict[str, Weights] = {}
         self.sums: dict[str, Tensor] = {}
@@ -157,6 +160,14 @@ class Trainer:
             self.progress.averaged += 1
             average_weights(self.kept.setdefault("average", {}), self.model, self.progress.averaged)
         self.reporter.step()
+
+    def _fastest_step(self) -> Step:
+        """On a GPU recorded, and compiled where there is enough to do to make up for the minute that this can take."""
+        if self.fabric.device.type != "cuda" or self.fabric.world_size > 1:
+            return self._gradients
+        if self.total_steps * self.batch_size * self.model.members < COMPILE_FROM:
+            return GraphedStep(self._gradients)
+        return GraphedStep(CompiledStep(self._gradients, self.terms, self.fabric.autocast))
 
     def _gradients(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Terms:
         """Fills the parameters' gradients, in place so that a recorded step finds them again, and returns the loss terms."""

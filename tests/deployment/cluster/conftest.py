@@ -1,9 +1,15 @@
 """One Ray of two cores for all tests, small models, and inputs of every kind with some that are bad."""
 
 import logging
+import os
 import shutil
 import tempfile
+import threading
+import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +32,7 @@ def cluster() -> Iterator[str]:
     """The address of a Ray that ends with the tests; this process is connected to it."""
     ray = pytest.importorskip("ray")
     folder = tempfile.mkdtemp(prefix="ray-")  # a short path: there are sockets in it
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling; a busy machine would starve the workers else
     context = ray.init(
         num_cpus=2,
         include_dashboard=False,
@@ -90,3 +97,38 @@ def score_locally(tmp_path: Path) -> Callable[[Path, str], pa.Table]:
         return pa.parquet.read_table(target)
 
     return score
+
+
+@pytest.fixture(scope="session")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
+    """Packs a file or folder into an archive and returns its address there."""
+
+    def make(path: Path) -> str:
+        archive = tmp_path_factory.mktemp("packed") / "all.zip"
+        with zipfile.ZipFile(archive, "w") as file:
+            for each in [path] if path.is_file() else sorted(path.rglob("*")):
+                file.write(each, each.relative_to(path.parent).as_posix())
+        return f"zip://{path.name}::file://{archive}"
+
+    return make
+
+
+class SilentHandler(SimpleHTTPRequestHandler):
+    """Serves files, and keeps no log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[Callable[[Path], str]]:
+    """Puts a folder on a web server and returns its address there."""
+    with ExitStack() as stack:
+
+        def start(folder: Path) -> str:
+            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentHandler, directory=str(folder))))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}"
+
+        yield start

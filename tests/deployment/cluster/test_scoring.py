@@ -1,5 +1,6 @@
 """Scoring on a real Ray: the same table as the local engine's, whatever happens on the way."""
 
+import contextlib
 import json
 import shutil
 import signal
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from besnn.cli.app import run
 from besnn.deployment.batch import IMAGE_ROWS, TABLE_ROWS
 from besnn.deployment.cluster.manifest import MANIFEST
 from besnn.deployment.cluster.parts import part_name
@@ -47,7 +49,7 @@ def assert_exactly_once(folder: Path, expected: pa.Table) -> None:
     assert manifest["complete"]
     assert manifest["rows"] == expected.num_rows
     assert {part["name"]: part["sha256"] for part in manifest["parts"]} == {
-        path.name: pa_sha256(path) for path in folder.glob("part-*")
+        path.name: sha256_of(path) for path in folder.glob("part-*")
     }
     assert sorted(path.name for path in folder.iterdir()) == [
         MANIFEST,
@@ -55,16 +57,17 @@ def assert_exactly_once(folder: Path, expected: pa.Table) -> None:
     ]
 
 
-def pa_sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     return subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True).stdout.split()[0]
 
 
 def worker_processes() -> list[psutil.Process]:
-    """The processes that score, by the names that Ray gives them."""
+    """The processes of this test's own Ray that score, by the names that Ray gives them."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if "ChunkScorer" in " ".join(process.info["cmdline"] or []):
-            found.append(process)
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it may have ended meanwhile
+            if "ChunkScorer" in " ".join(process.cmdline()):
+                found.append(process)
     return found
 
 
@@ -91,7 +94,7 @@ def test_the_same_table_as_the_local_engine(cluster, moons_file, points, score_l
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
     (folder / part_name(0)).write_bytes((folder / part_name(0)).read_bytes()[:-9])
-    (folder / part_name(2)).unlink()
+    (folder / part_name(2)).rename(folder / f".{part_name(2)}-0.partial.parquet")  # as a worker leaves it that is killed
     told.clear()
     assert score_on_ray(moons_file, source, str(folder), workers=1, chunk_rows=TABLE_ROWS, progress=told.append) == tally
     assert told[0] == TABLE_ROWS  # what was still there
@@ -99,19 +102,43 @@ def test_the_same_table_as_the_local_engine(cluster, moons_file, points, score_l
     assert_exactly_once(folder, expected)
 
 
-def test_text_and_addresses(cluster, moons_file, points, score_locally, tmp_path):
-    source = f"file://{points}/points.csv"
-    score_on_ray(moons_file, source, f"file://{tmp_path}/scores", workers=1)
+def test_a_csv_on_a_web_server_from_the_command_line(cluster, moons_file, points, web, score_locally, tmp_path, capsys):
+    folder = f"file://{tmp_path}/scores"
+    command = [
+        "score",
+        str(moons_file),
+        f"{web(points)}/points.csv",
+        "-o",
+        folder,
+        "--engine",
+        "ray",
+        "--workers",
+        "1",
+        "--json",
+    ]
+    code = run(command)
+    facts = json.loads(capsys.readouterr().out)
+    assert (code, facts["output"], facts["inputs"], facts["failed"]) == (0, folder, 20_000, 21)
     assert_exactly_once(tmp_path / "scores", score_locally(moons_file, str(points / "points.csv")))
 
 
-def test_folders_with_bad_images(cluster, stripes_file, photos, score_locally, tmp_path):
-    tally = score_on_ray(stripes_file, str(photos), str(tmp_path / "scores"), workers=1)
+@pytest.mark.parametrize("option", ["--address=x:1", "--workers=2", "--gpus-per-worker=1"])
+def test_options_of_ray_are_for_ray(option, moons_file, points, tmp_path, capsys):
+    code = run(["score", str(moons_file), str(points / "points.csv"), "-o", str(tmp_path / "scores.csv"), option])
+    assert code == 2
+    assert capsys.readouterr().err == f"besnn: {option.partition('=')[0]} is for Ray: add --engine ray, or leave it out\n"
+
+
+def test_bad_images_in_an_archive(cluster, stripes_file, photos, pack, score_locally, tmp_path):
+    tally = score_on_ray(stripes_file, pack(photos), str(tmp_path / "scores"), workers=1)
     assert (tally.inputs, tally.failed) == (65, 2)
-    assert_exactly_once(tmp_path / "scores", score_locally(stripes_file, str(photos)))
+    found, expected = scores_in(tmp_path / "scores"), score_locally(stripes_file, str(photos))
+    assert found.drop_columns("error").equals(expected.drop_columns("error"))
+    for error, local in zip(found["error"].to_pylist(), expected["error"].to_pylist(), strict=True):
+        assert error.startswith("zip://photos/") if local else not error
 
 
-def test_a_worker_that_is_killed_is_replaced(cluster, stripes_file, many_images, score_locally, tmp_path):
+def test_a_worker_that_is_killed_is_replaced(cluster, stripes_file, many_images, score_locally, tmp_path, capsys):
     killed: list[int] = []
     after: list[int] = []
 
@@ -127,6 +154,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster, stripes_file, many_images,
     score_on_ray(stripes_file, str(many_images), str(folder), workers=2, chunk_rows=IMAGE_ROWS, progress=kill_one)
     assert killed
     assert after
+    assert capsys.readouterr().out == ""  # what Ray says of it goes elsewhere
     assert_exactly_once(folder, score_locally(stripes_file, str(many_images)))
 
 
@@ -160,31 +188,29 @@ def test_a_driver_that_is_killed_is_continued(cluster, stripes_file, many_images
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a disk of its own of 64 kB, and a way to make it larger."""
+    """A folder on a disk of its own of 64 kB."""
     folder = tmp_path / "small"
     folder.mkdir()
-
-    def mount(*options: str) -> bool:
-        return subprocess.run(["mount", *options, str(folder)], capture_output=True).returncode == 0
-
-    if shutil.which("mount") is None or not mount("-t", "tmpfs", "-o", "size=64k", "tmpfs"):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("needs the right to mount a disk")
-    yield folder, lambda: mount("-o", "remount,size=16m")
+    yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_full_disk_is_one_line_and_no_half_files(cluster, stripes_file, many_images, score_locally, small_disk):
-    disk, enlarge = small_disk
-    folder = disk / "scores"
-    with pytest.raises(DataError, match=r"No space left on device.*; the same command will continue the run") as caught:
+    folder = small_disk / "scores"
+    with pytest.raises(
+        DataError, match=r"No space left on device.*; what was scored stays, and the same command continues"
+    ) as caught:
         score_on_ray(stripes_file, str(many_images), str(folder), workers=1, chunk_rows=IMAGE_ROWS)
     assert "\n" not in str(caught.value)
-    left = sorted(path.name for path in folder.iterdir())
-    assert left == [MANIFEST, *(part_name(chunk) for chunk in range(len(left) - 1))]
-    assert 0 < len(left) < CHUNKS
-    assert enlarge()
-    score_on_ray(stripes_file, str(many_images), str(folder), workers=1, chunk_rows=IMAGE_ROWS)
-    assert_exactly_once(folder, score_locally(stripes_file, str(many_images)))
+    assert not json.loads((folder / MANIFEST).read_text())["complete"]
+    parts = sorted(path.name for path in folder.iterdir() if path.name != MANIFEST)
+    assert parts == [part_name(chunk) for chunk in range(len(parts))]
+    assert 0 < len(parts) < CHUNKS
+    expected = score_locally(stripes_file, str(many_images))
+    assert scores_in(folder).equals(expected.slice(0, len(parts) * IMAGE_ROWS))
 
 
 def test_an_input_that_turns_out_bad(cluster, moons_file, points, tmp_path):

@@ -2,19 +2,21 @@
 
 import socket
 import threading
-from collections import Counter
+import time
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
 from besnn.deployment.cluster.locations import Location
-from besnn.deployment.cluster.serving import Replicas, ServedDetector, deploy, serve_on_ray
+from besnn.deployment.cluster.serving import APPLICATION, Replicas, ServedDetector, deploy, serve_on_ray
 from besnn.deployment.server import Settings
 from besnn.detector import Detector
 from besnn.errors import BesnnError, DataError, InputError
 
 pytestmark = pytest.mark.slow
+PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -36,23 +38,26 @@ def stricter_file(moons_file, tmp_path):
     return tmp_path / "stricter.safetensors"
 
 
+INPUTS = [[0.1, 0.2], [9.0, 9.0], [-0.5, 0.4]]
+
+
 class Clients:
-    """Clients that go on asking, and note what they are answered."""
+    """Clients that go on asking, and note the p-values that they are answered, and what goes wrong."""
 
     def __init__(self, url: str, count: int) -> None:
         self.url, self.stop = url, threading.Event()
-        self.statuses: Counter[object] = Counter()
-        self.models: Counter[str] = Counter()
+        self.answers: list[tuple[float, ...]] = []
+        self.failures: list[str] = []
         self.threads = [threading.Thread(target=self._ask) for _ in range(count)]
 
     def _ask(self) -> None:
-        with httpx.Client(base_url=self.url, timeout=120) as client:
+        with httpx.Client(base_url=self.url, timeout=PATIENCE) as client:
             while not self.stop.is_set():
                 try:
-                    self.statuses[client.post("/v1/predict", json={"inputs": [[0.1, 0.2], [9, 9]]}).status_code] += 1
-                    self.models[client.get("/v1/model").json()["name"]] += 1
+                    response = client.post("/v1/predict", json={"inputs": INPUTS}).raise_for_status()
+                    self.answers.append(tuple(row["p_value"] for row in response.json()["predictions"]))
                 except httpx.HTTPError as error:
-                    self.statuses[repr(error)] += 1
+                    self.failures.append(repr(error))
 
     def __enter__(self) -> "Clients":
         for thread in self.threads:
@@ -65,33 +70,48 @@ class Clients:
             thread.join()
 
 
-def test_it_answers_as_the_detector_does_and_swaps_models_without_a_failure(cluster, port, moons_file, stricter_file):
+def running_replicas() -> int:
+    from ray import serve
+
+    return serve.status().applications[APPLICATION].deployments[APPLICATION].replica_states["RUNNING"]
+
+
+def p_values(model: Path) -> tuple[float, ...]:
+    return tuple(Detector.load(model).predict(np.array(INPUTS, np.float32)).p_value.tolist())
+
+
+def test_replicas_answer_as_the_detector_does_and_models_are_swapped_without_a_failure(
+    cluster, port, moons_file, stricter_file
+):
     said: list[str] = []
-    settings = Settings(model_name="first")
-    serve_on_ray(moons_file, settings, [], "127.0.0.1", port, Replicas(), cluster, said.append)
+    serve_on_ray(moons_file, Settings(model_name="first"), [], "127.0.0.1", port, Replicas(2), cluster, said.append)
     url = f"http://127.0.0.1:{port}"
     assert said == [f"the cluster serves {moons_file} at {url} (`serve shutdown` stops it)"]
+    assert running_replicas() == 2
     inputs = np.random.default_rng(0).normal(scale=2, size=(50, 2)).astype(np.float32)
-    answer = httpx.post(f"{url}/v1/predict", json={"inputs": inputs.tolist()}, timeout=60).json()["predictions"]
+    answer = httpx.post(f"{url}/v1/predict", json={"inputs": inputs.tolist()}, timeout=PATIENCE).json()["predictions"]
     expected = Detector.load(moons_file).predict(inputs)
     assert [row["score"] for row in answer] == pytest.approx(expected.score.tolist(), abs=1e-6)
     assert [row["is_ood"] for row in answer] == expected.is_ood.tolist()
-    assert httpx.get(f"{url}/v2/health/ready", timeout=60).status_code == 200
+    assert httpx.get(f"{url}/v2/health/ready", timeout=PATIENCE).status_code == 200
 
+    first, second = p_values(moons_file), p_values(stricter_file)
+    assert first != second
     with Clients(url, 3) as clients:
         deploy(stricter_file, Settings(model_name="second"), [], "127.0.0.1", port, Replicas(least=1, most=2))
-        last = httpx.get(f"{url}/v1/model", timeout=60).json()
-    assert set(clients.statuses) == {200}
-    assert clients.models["first"] > 0
-    assert last["name"] == "second"
-    assert last["calibration"]["alpha"] == 0.5
+        deadline = time.monotonic() + PATIENCE
+        while set(clients.answers[-3:]) != {second} and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert clients.failures == []
+    assert set(clients.answers) == {first, second}
+    assert httpx.get(f"{url}/v1/model", timeout=PATIENCE).json()["name"] == "second"
 
     broken = moons_file.with_name("broken.safetensors")
     broken.write_bytes(b"broken")
     with pytest.raises(BesnnError, match=r"Ray Serve could not start .*broken\.safetensors") as caught:
         deploy(broken, Settings(model_name="third"), [], "127.0.0.1", port, Replicas())
     assert "\n" not in str(caught.value)
-    assert httpx.get(f"{url}/v1/model", timeout=60).json()["name"] == "second"  # goes on as before
+    assert httpx.get(f"{url}/v1/model", timeout=PATIENCE).json()["name"] == "second"  # goes on as before
 
 
 def test_a_replica_starts_from_the_very_file_that_was_deployed(moons_file):
@@ -99,7 +119,10 @@ def test_a_replica_starts_from_the_very_file_that_was_deployed(moons_file):
         ServedDetector(Location.parse(str(moons_file)), "0" * 64, Settings(), [], "cpu")
 
 
-def test_wrong_settings(moons_file):
+def test_settings_of_replicas(moons_file):
+    assert Replicas(2).options() == {"num_replicas": 2}
+    limits = Replicas(least=1, most=4).options()["autoscaling_config"]
+    assert (limits["min_replicas"], limits["max_replicas"]) == (1, 4)
     with pytest.raises(InputError, match="--max-replicas 1 is below --replicas 2"):
         Replicas(least=2, most=1)
     with pytest.raises(InputError, match="--port 0"):

@@ -1,6 +1,7 @@
 """Sources without a cluster: whatever they lie in, chunks give the batches that the local engine scores."""
 
-import zipfile
+import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from besnn.deployment.cluster.locations import Location
 from besnn.deployment.cluster.opening import open_source
 from besnn.deployment.cluster.source import Source
 from besnn.detector import Detector
-from besnn.errors import DataError, InputError
+from besnn.errors import BesnnError, DataError, InputError
 
 
 def batches_of(source: Source) -> list[Batch]:
@@ -43,20 +44,6 @@ def moons_detector(moons_file):
 @pytest.fixture(scope="module")
 def stripes_detector(stripes_file):
     return Detector.load(stripes_file)
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory):
-    """Packs a file or folder into an archive and returns its address there."""
-
-    def make(path):
-        archive = tmp_path_factory.mktemp("packed") / "all.zip"
-        with zipfile.ZipFile(archive, "w") as file:
-            for each in [path] if path.is_file() else sorted(path.rglob("*")):
-                file.write(each, f"data/{each.relative_to(path.parent).as_posix()}")
-        return f"zip://data/{path.name}::file://{archive}"
-
-    return make
 
 
 @pytest.mark.parametrize("name", ["points.parquet", "points.csv", "points.npz"])
@@ -159,9 +146,28 @@ def test_wrong_inputs(moons_detector, stripes_detector, points, photos, tmp_path
     pa.parquet.write_table(pa.table({"x1": [1.0]}), tmp_path / "narrow.parquet")
     with pytest.raises(DataError, match=r"narrow\.parquet lacks column 'x2'"):
         open_source(moons_detector, str(tmp_path / "narrow.parquet"))
+    (tmp_path / "narrow.csv").write_text("x1\n1\n")
+    with pytest.raises(DataError, match=r"narrow\.csv lacks column 'x2'"):
+        open_source(moons_detector, str(tmp_path / "narrow.csv"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no files"):
         open_source(stripes_detector, str(tmp_path / "empty"))
     (tmp_path / "junk.parquet").write_bytes(b"junk")
     with pytest.raises(DataError, match=r"junk\.parquet cannot be read"):
         open_source(moons_detector, str(tmp_path / "junk.parquet"))
+
+
+def test_a_store_that_fails_is_no_fault_of_the_image(photos, stripes_detector, pack):
+    """It must not be noted down as a bad image for good: the run stops, and can be continued."""
+    source = open_source(stripes_detector, pack(photos))
+    [row] = source.read((0, None))
+    [batch] = source.batches({**row, "names": [b"flat/missing.png"]})
+    assert re.search(r"missing\.png.* cannot be read", batch.errors[0])
+    archive = Path(source.location.address.partition("::file://")[2])
+    content, image = archive.read_bytes(), (photos / "flat" / "02.png").read_bytes()
+    with archive.open("r+b") as file:  # what is read does not have the checksum that the store knows
+        file.seek(content.index(image) + len(image) // 2)
+        file.write(b"damage")
+    with pytest.raises(BesnnError, match=r"02\.png.* cannot be read") as caught:
+        list(source.batches(row))
+    assert not isinstance(caught.value, DataError)

@@ -31,9 +31,12 @@ def make_scorer(cluster, moons_file, source):
 
 
 def test_reading_leaves_out_what_is_done(source):
-    spans = [{"first": first, "stop": stop} for first, stop in source.spans()]
-    found = [row["chunk"] for span in spans for row in read_chunks(span, source, frozenset({1}))]
+    shares = [[span] for span in source.spans()]
+    found = [
+        row["chunk"] for reader in range(len(shares)) for row in read_chunks({"id": reader}, source, shares, frozenset({1}))
+    ]
     assert found == [0, 2]
+    assert [row["chunk"] for row in read_chunks({"id": 0}, source, [source.spans()], frozenset())] == [0, 1, 2]
 
 
 def test_a_chunk_becomes_a_part(make_scorer, source, tmp_path):
@@ -56,7 +59,7 @@ def test_what_goes_wrong_is_told_not_raised(make_scorer, source, points, tmp_pat
 
     source.location.local.rename(tmp_path / "away.parquet")
     try:
-        [record] = read_chunks({"first": 0, "stop": 1}, source, frozenset())
+        [record] = read_chunks({"id": 0}, source, [source.spans()], frozenset())
         assert "points.parquet cannot be read" in record[FAILURE]
     finally:
         (tmp_path / "away.parquet").rename(source.location.local)

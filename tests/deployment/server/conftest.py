@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import uvicorn
 from besnn import Detector, fit_detector
 from besnn.data import Dataset, digits, two_moons
 from besnn.deployment.server import Settings, create_app
+from besnn.deployment.server.examples import Example
 from besnn.deployment.server.launch import listen, url_of
 from besnn.training import load_recipe
 
@@ -65,8 +66,8 @@ def start() -> Start:
     """Runs the service around a detector on a thread of this process, with settings by name; yields a client of it."""
 
     @contextmanager
-    def started(detector: Detector, **settings: object) -> Iterator[httpx.Client]:
-        app = create_app(detector, Settings.model_validate(settings))
+    def started(detector: Detector, examples: Sequence[Example] = (), **settings: object) -> Iterator[httpx.Client]:
+        app = create_app(detector, Settings.model_validate(settings), examples)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none"))
         with listen("127.0.0.1", 0) as listener:
             thread = threading.Thread(target=server.run, args=([listener],))

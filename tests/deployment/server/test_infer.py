@@ -159,6 +159,7 @@ ONE = {"name": "input", "datatype": "FP32", "shape": [1, 2], "data": [0, 0]}
         {"inputs": [{**ONE, "data": [0]}]},
         {"inputs": [{**ONE, "data": [[0, 0], [1, 1]]}]},
         {"inputs": [{**ONE, "data": None}]},
+        {"inputs": [{**ONE, "data": [0, 1e300]}]},
         {"inputs": [{**ONE, "colour": "red"}]},
         {"inputs": [ONE], "colour": "red"},
         {"inputs": [ONE], "outputs": [{"name": "colour"}]},

@@ -1,14 +1,16 @@
 """The service as processes: stopping, restarting, losing a worker."""
 
+import asyncio
 import contextlib
 import http.client
 import json
+import logging
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,12 +18,14 @@ import httpx
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from besnn import Detector
 from besnn.data import two_moons
 from besnn.deployment.server import Settings
-from besnn.deployment.server.launch import listen, url_of
+from besnn.deployment.server.launch import listen, serve, url_of
 from besnn.deployment.server.traffic import Traffic
+from besnn.deployment.server.worker import WorkerApp
 from besnn.errors import DataError
 
 PATIENCE = 120  # seconds; a loaded machine may need long to start a process
@@ -166,7 +170,7 @@ def test_a_killed_worker_is_replaced_and_no_answer_is_wrong(model_file: Path, mo
 def test_a_port_in_use_is_named():
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(DataError, match=f"port {port}"):
+        with pytest.raises(DataError, match=rf"^cannot listen on 127.0.0.1 port {port} \(Address already in use\): "):
             listen("127.0.0.1", port)
 
 
@@ -183,3 +187,53 @@ def test_an_address_of_version_6_is_written_in_brackets():
         pytest.skip("this machine has no IPv6 loopback address")
     with listener:
         assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def kept_logging() -> Iterator[None]:
+    """Puts logging back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_a_worker_makes_its_own_service(model_file: Path, moons_detector: Detector, capsys: pytest.CaptureFixture[str]):
+    threads = torch.get_num_threads()
+    example = {"kind": "known", "input": [1.0, 2.0]}
+    app = WorkerApp(model_file, {"model_name": "own"}, [example], threads, "cpu")()
+
+    async def ask() -> list[dict]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            paths = ("/v1/examples", "/v2/models/own")
+            return [(await client.get(path)).json() for path in paths]
+
+    examples, metadata = asyncio.run(ask())
+    assert examples == {"examples": [example]}
+    assert metadata["name"] == "own"
+    (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines() if '"/v1/examples"' in text]
+    assert line["status"] == 200
+
+
+@pytest.mark.usefixtures("kept_logging")
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="only the main thread gets signals")
+def test_an_interrupt_ends_it_in_good_order(model_file: Path, moons_detector: Detector):
+    with listen("127.0.0.1", 0) as listener:
+        url = url_of(listener)
+        statuses = []
+
+        def interrupt() -> None:
+            if eventually(lambda: is_up(url)):
+                statuses.append(httpx.get(f"{url}/v1/model").status_code)
+                signal.raise_signal(signal.SIGINT)
+
+        client = threading.Thread(target=interrupt)
+        client.start()
+        with pytest.raises(KeyboardInterrupt):
+            serve(moons_detector, model_file, Settings(), [], listener)
+        client.join()
+    assert statuses == [200]
+    assert not is_up(url)

@@ -10,6 +10,7 @@ from besnn import Detector
 from besnn.data import Dataset, two_moons
 from besnn.predictions import Predictions
 
+FORM = {"Content-Type": "multipart/form-data; boundary=x"}
 POINTS = two_moons(7, seed=3).inputs
 
 
@@ -152,19 +153,22 @@ def test_one_bad_file_is_named(digits_client: httpx.Client, digit_data: Dataset)
         (b"{}", {}, 415, "media-type-unsupported"),
         (b"\x1f\x8b", {"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415, "encoding-unsupported"),
         (b"", {"Content-Type": "multipart/form-data"}, 400, "multipart-invalid"),
-        (b"junk", {"Content-Type": "multipart/form-data; boundary=x"}, 400, "multipart-invalid"),
-        (b"--x--\r\n", {"Content-Type": "multipart/form-data; boundary=x"}, 422, "input-invalid"),
-        (
-            b'--x\r\nContent-Disposition: form-data; name="colour"\r\n\r\nred\r\n--x--\r\n',
-            {"Content-Type": "multipart/form-data; boundary=x"},
-            400,
-            "multipart-invalid",
-        ),
+        (b"junk", FORM, 400, "multipart-invalid"),
+        (b"--x--\r\n", FORM, 422, "input-invalid"),
+        (b'--x\r\nContent-Disposition: form-data; name="colour"\r\n\r\nred\r\n--x--\r\n', FORM, 422, "input-invalid"),
+        (b'--x\r\nContent-Disposition: form-data; name="a"; filename="b"\r\n\r\ncut o', FORM, 400, "multipart-invalid"),
     ],
 )
 def test_other_bodies_are_refused(digits_client: httpx.Client, content: bytes, headers: dict, status: int, code: str):
     response = digits_client.post("/v1/predict", content=content, headers=headers)
     assert (response.status_code, response.json()["code"]) == (status, code), response.text
+
+
+def test_more_files_than_allowed_are_refused(digits_detector: Detector, digit_data: Dataset, start):
+    file = png(digit_data.inputs[0][0])
+    with start(digits_detector, max_rows=2) as client:
+        for count, status in ((2, 200), (3, 422)):
+            assert client.post("/v1/predict", files=[("images", ("a", file))] * count).status_code == status
 
 
 def test_a_table_model_takes_no_files(moons_client: httpx.Client):
@@ -186,3 +190,13 @@ def test_the_model_describes_itself(moons_client: httpx.Client, moons_detector: 
     assert info["calibration"]["threshold"] == threshold.threshold
     assert info["calibration"]["quantiles"][0] == float(threshold.scores.min())
     assert info["calibration"]["quantiles"][-1] == float(threshold.scores.max())
+
+
+@pytest.mark.parametrize(
+    ("client", "wanted"),
+    [("moons_client", "each input as 2 numbers"), ("digits_client", "each input as 1 × 8 × 8 pixels from 0 to 255, or a file")],
+)
+def test_a_refusal_says_what_is_wanted(request: pytest.FixtureRequest, client: str, wanted: str):
+    response = request.getfixturevalue(client).post("/v1/predict", json={"inputs": [[1, 2, 3]]})
+    assert response.status_code == 422
+    assert wanted in response.json()["detail"]

@@ -101,3 +101,9 @@ def test_a_poor_token_is_refused(tmp_path: Path, content: bytes):
 def test_a_missing_token_file_is_named(tmp_path: Path):
     with pytest.raises(InputError, match="nowhere"):
         read_token(tmp_path / "nowhere")
+
+
+def test_the_page_can_be_asked_for_by_head(moons_client: httpx.Client):
+    answer = moons_client.head("/")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["Content-Type"].startswith("text/html")

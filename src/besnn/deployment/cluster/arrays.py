@@ -68,6 +68,11 @@ class StreamSource(ArraySource):
         """The file's; the name of a built-in set, whose files have checksums of their own."""
         return self.location if isinstance(self.location, str) else self.location.fingerprint()
 
+    def check(self) -> None:
+        """Finds columns that are missing before a cluster is at work; a remote file is not fetched for that."""
+        if isinstance(self.location, Location) and (path := self.location.local) is not None:
+            self._read(path)  # opens it, and reads nothing more
+
     def spans(self) -> list[Span]:
         """One."""
         return [(0, None)]

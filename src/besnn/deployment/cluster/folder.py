@@ -13,7 +13,7 @@ from besnn.data.messages import writable
 from besnn.data.streaming import image_batches
 from besnn.deployment.cluster.locations import Location
 from besnn.deployment.cluster.source import Row, Span
-from besnn.errors import DataError
+from besnn.errors import BesnnError, DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,4 +80,10 @@ class FolderSource:
         file = self.location / name if self.is_folder else self.location
         if (path := file.local) is not None:
             return read_image(path, self.image, file.name)
-        return decode_image(file.read(), self.image, file.name)
+        try:
+            content = file.read()
+        except DataError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise
+            raise BesnnError(str(error)) from error  # the store's fault and not the image's: nothing to note down for good
+        return decode_image(content, self.image, file.name)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,7 +15,10 @@ from besnn.errors import DataError, InputError
 MANIFEST = "_manifest.json"
 """Readers of parquet folders pass over names that begin with an underscore."""
 
-FORMAT = "besnn-scores"
+FORMAT, VERSION = "besnn-scores", 1
+
+READERS = 16
+"""Parts that are looked at side by side when a run is continued: a remote store takes its time for each."""
 
 
 @dataclass
@@ -53,25 +57,32 @@ class Manifest:
 
     def _continue(self, names: list[str]) -> None:
         known = _parse(self.folder / MANIFEST)
-        if known.get("run") != self.run:
-            changed = [name for name in self.run if self.run[name] != known.get("run", {}).get(name)]
+        if known["run"] != self.run:
+            changed = [name for name in self.run if self.run[name] != known["run"].get(name)]
             raise InputError(
                 f"output {self.folder.name} belongs to another run (its {', '.join(changed)} differs): "
                 "name another folder, or remove this one"
             )
-        checksums = {part["chunk"]: part["sha256"] for part in known.get("parts", [])}
-        for chunk in (int(match[1]) for name in names if (match := re.fullmatch(r"part-(\d{8})\.parquet", name))):
-            part = decode_part((self.folder / part_name(chunk)).read(), self.identity, chunk)
-            if part is not None and checksums.get(chunk, part.sha256) == part.sha256:
-                self.parts[chunk] = part
-        self.complete = bool(known.get("complete")) and self.parts.keys() == checksums.keys()
+        listed = {part["chunk"]: Part(**{key: part[key] for key in part if key != "name"}) for part in known["parts"]}
+        chunks = [int(match[1]) for name in names if (match := re.fullmatch(r"part-(\d{8})\.parquet", name))]
+        with ThreadPoolExecutor(READERS) as pool:
+            found = pool.map(lambda chunk: self._check(chunk, listed.get(chunk)), chunks)
+            self.parts = {part.chunk: part for part in found if part is not None}
+        self.complete = known["complete"] and self.parts.keys() == listed.keys()
+
+    def _check(self, chunk: int, listed: Part | None) -> Part | None:
+        """A part that is in place and whole: it has the checksum that is listed or, if none is yet, proves itself."""
+        content = (self.folder / part_name(chunk)).read()
+        if listed is None:
+            return decode_part(content, self.identity, chunk)
+        return listed if hashlib.sha256(content).hexdigest() == listed.sha256 else None
 
     def save(self) -> None:
         """Writes it."""
         ordered = [self.parts[chunk] for chunk in sorted(self.parts)]
         document = {
             "format": FORMAT,
-            "version": 1,
+            "version": VERSION,
             "complete": self.complete,
             "rows": sum(part.rows for part in ordered),
             "identity": self.identity,
@@ -94,8 +105,8 @@ class Manifest:
 def _parse(file: Location) -> dict[str, Any]:
     try:
         document = json.loads(file.read())
-        if document["format"] != FORMAT:
-            raise ValueError(f"its format is {document['format']!r}")
+        if document["format"] != FORMAT or document["version"] != VERSION:
+            raise ValueError(f"its format is {document['format']!r}, version {document['version']!r}")
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{file.name} is no manifest of scores ({error}): remove the folder, or name another") from None
     found: dict[str, Any] = document

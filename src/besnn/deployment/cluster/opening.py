@@ -60,9 +60,11 @@ def open_source(
         raise InputError(f"{name} is a table, where images ({image}) are expected")
     if location.suffix == ".parquet" and columns is not None:
         return ParquetSource.open(location, columns, label, chunk_rows=array_rows, batch_rows=batch_rows)
-    return StreamSource(
+    source = StreamSource(
         location=location, image=image, columns=columns, label=label, chunk_rows=array_rows, batch_rows=batch_rows
     )
+    source.check()
+    return source
 
 
 def _array_chunk(detector: Detector, batch_rows: int) -> int:

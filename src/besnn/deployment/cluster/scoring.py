@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from besnn.data.catalogue import parse_name
 from besnn.deployment.batch import Tally
 from besnn.deployment.cluster.locations import Location
 from besnn.deployment.cluster.manifest import Manifest
@@ -16,6 +17,7 @@ from besnn.deployment.cluster.session import Workers, choose_workers, ray_sessio
 from besnn.deployment.cluster.source import Source, Span
 from besnn.detector import Detector
 from besnn.errors import DataError, NotReadyError
+from besnn.files import remove_partials
 from besnn.version import __version__
 
 SAVE_SECONDS = 10.0
@@ -52,13 +54,13 @@ def score_on_ray(
         chunk_rows: inputs a part, see `open_source`.
         progress: told the number of inputs after each part.
     """
-    require_ray()
+    require_ray("data")
     content, detector = model.read_bytes(), Detector.load(model)
     if detector.threshold is None:
         raise NotReadyError(f"{model} is not calibrated: run `besnn calibrate {model} DATA` with held-out data first")
     opened = open_source(detector, source, label=label, data_dir=data_dir, chunk_rows=chunk_rows)
     run = {
-        "input": source,
+        "input": source if parse_name(source) else Location.parse(source).address,
         "input_fingerprint": opened.fingerprint(),
         "label": label,
         "model_sha256": hashlib.sha256(content).hexdigest(),
@@ -113,5 +115,7 @@ def _finish(source: Source, manifest: Manifest) -> None:
             f"{manifest.folder.name} has {rows:,} rows for an input of {expected:,}, which changed while it was read: "
             "remove the folder and score again"
         )
+    if (local := manifest.folder.local) is not None:
+        remove_partials(local)  # of workers that were killed
     manifest.complete = True
     manifest.save()

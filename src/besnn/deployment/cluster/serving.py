@@ -109,6 +109,7 @@ def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: s
         ray_actor_options={"num_cpus": REPLICA_CPUS, "num_gpus": replicas.gpus},
         max_ongoing_requests=ONGOING_REQUESTS,
         max_surge_percent=100,  # new replicas come before old ones go
+        max_constructor_retry_count=1,  # a model that cannot be loaded once cannot be loaded: the old one goes on
         graceful_shutdown_timeout_s=settings.deadline_seconds,
         **replicas.options(),
     )(serve.ingress()(ServedDetector))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from besnn.deployment.batch import score_batches
 from besnn.deployment.cluster.locations import Location
 from besnn.deployment.cluster.parts import encode_part, part_name
-from besnn.deployment.cluster.source import Row, Source
+from besnn.deployment.cluster.source import Row, Source, Span
 from besnn.detector import Detector
 from besnn.errors import BesnnError
 
@@ -25,13 +25,20 @@ FAILURE = "failure"
 """The field of a row that says in one line why the run cannot go on; Ray would wrap an exception in pages of its own."""
 
 
-def read_chunks(row: Row, source: Source, done: frozenset[int]) -> Iterator[Row]:
-    """Reads the chunks of a span, but for those that are done."""
-    span = row["first"], row["stop"] if row["stop"] >= 0 else None
+def read_chunks(row: Row, source: Source, shares: list[list[Span]], done: frozenset[int]) -> Iterator[Row]:
+    """Reads the chunks of one reader's spans, but for those that are done.
+
+    Args:
+        row: the reader's number, as `id`.
+        source: what to read.
+        shares: the spans of each reader.
+        done: the chunks to leave out.
+    """
     try:
-        for chunk in source.read(span):
-            if chunk["chunk"] not in done:
-                yield chunk
+        for span in shares[row["id"]]:
+            for chunk in source.read(span):
+                if chunk["chunk"] not in done:
+                    yield chunk
     except (BesnnError, OSError) as error:
         yield {FAILURE: str(error)}
 

@@ -54,6 +54,7 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
     if settings.token is not None:
         guards.append(Depends(token_required(settings.token)))
     refusals = problems(401, 403, 421, 422, 500)
+    infer_request = infer_request_model(service.reader)
 
     @app.get(
         "/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse, dependencies=guards, responses=refusals
@@ -63,7 +64,7 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
 
     app.include_router(health_router(), responses=problems(421, 500))
     app.include_router(v1_router(service, examples or unknown_examples(detector)), dependencies=guards, responses=refusals)
-    app.include_router(v2_router(service), dependencies=guards, responses=refusals)
+    app.include_router(v2_router(service, infer_request), dependencies=guards, responses=refusals)
     add_page(app)
-    describe_components(app, service.reader.request, infer_request_model(service.reader))
+    describe_components(app, service.reader.request, infer_request)
     return app

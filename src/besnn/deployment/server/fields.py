@@ -46,7 +46,7 @@ class _FirstFault(FailFast):
         return hash(self.fail_fast)
 
 
-def parse(model: type[Model], body: bytes, most_lists: int = 0) -> Model:
+def parse(model: type[Model], body: bytes, wanted: str, most_lists: int = 0) -> Model:
     """The body as a request, or a problem that says what is wrong with it first.
 
     A body that no request could be is refused by counting its colons and brackets, for to list all that is wrong with
@@ -55,11 +55,12 @@ def parse(model: type[Model], body: bytes, most_lists: int = 0) -> Model:
     Args:
         model: the request.
         body: in JSON.
+        wanted: what the request should be, in words.
         most_lists: how many lists the data of a request may hold.
 
     >>> class Point(Strict):
     ...     x: Number
-    >>> parse(Point, b'{"x": 1}')
+    >>> parse(Point, b'{"x": 1}', "a point")
     Point(x=1.0)
     """
     if body.count(b":") > MOST_FIELDS or body.count(b"[") > most_lists + MOST_FIELDS:
@@ -69,4 +70,4 @@ def parse(model: type[Model], body: bytes, most_lists: int = 0) -> Model:
     except ValidationError as error:
         if error.errors()[0]["type"] == "json_invalid":
             raise Problem(400, "json-invalid", f"the body is not JSON: {first_error(error)}") from None
-        raise Problem(422, "input-invalid", first_error(error)) from None
+        raise Problem(422, "input-invalid", f"{first_error(error)}; send {wanted}") from None

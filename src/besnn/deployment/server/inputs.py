@@ -2,19 +2,17 @@
 
 import base64
 import math
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Request
 from pydantic import BaseModel, Field, create_model
-from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
 
 from besnn.data import ImageSpec
 from besnn.deployment.server.batching import Inputs
 from besnn.deployment.server.fields import Number, Pixel, Strict, list_of, nested_lists, parse
 from besnn.deployment.server.images import read_upload
+from besnn.deployment.server.multipart import read_files
 from besnn.deployment.server.problems import Problem
 from besnn.deployment.server.settings import Settings
 from besnn.errors import InputError
@@ -47,6 +45,8 @@ class InputReader:
         self.array: Any = nested_lists(Pixel if self.is_image else Number, input_shape)
         self.most_lists = settings.max_rows * sum(math.prod(input_shape[:axis]) for axis in range(len(input_shape)))
         self.request = self._request_model()
+        values = "pixels from 0 to 255, or a file in base64" if self.is_image else "numbers"
+        self._wanted = f"each input as {' × '.join(map(str, input_shape))} {values}"
 
     def _request_model(self) -> type[BaseModel]:
         item = self.array
@@ -57,13 +57,14 @@ class InputReader:
 
     def from_json(self, body: bytes) -> Inputs:
         """Inputs `[n, ...]` from the JSON body of `/v1/predict`."""
-        items = parse(self.request, body, self.most_lists).inputs  # type: ignore[attr-defined]
+        items = parse(self.request, body, self._wanted, self.most_lists).inputs  # type: ignore[attr-defined]
         if not self.is_image:
             return np.array(items)
         return np.stack([self._image(item, f"input {place}") for place, item in enumerate(items)])
 
-    def from_files(self, files: Iterable[bytes]) -> Inputs:
-        """Inputs `[n, c, h, w]` from image files."""
+    def from_multipart(self, body: bytes, content_type: str) -> Inputs:
+        """Inputs `[n, c, h, w]` from image files in a multipart body."""
+        files = read_files(body, content_type, self._settings.max_rows)
         return np.stack([self._upload(file, f"image {place}") for place, file in enumerate(files)])
 
     def _image(self, item: Any, name: str) -> Inputs:
@@ -78,19 +79,6 @@ class InputReader:
     def _upload(self, file: bytes, name: str) -> Inputs:
         channels, height, width = self.input_shape
         return read_upload(file, ImageSpec((height, width), channels), self._settings.max_image_pixels, name)
-
-
-async def uploaded_files(request: Request, max_files: int) -> list[bytes]:
-    """The files of a multipart body, in order; each part must be one."""
-    try:
-        async with request.form(max_files=max_files, max_fields=0) as form:
-            parts = [value for _, value in form.multi_items()]
-            files = [await part.read() for part in parts if isinstance(part, UploadFile)]
-    except HTTPException as error:
-        raise Problem(400, "multipart-invalid", f"the multipart body cannot be read: {error.detail}") from None
-    if not files:
-        raise Problem(422, "input-invalid", "there is no file in the body: send each image as a file part")
-    return files
 
 
 def media_type(request: Request) -> str:

@@ -52,7 +52,7 @@ def serve(
         values["token"] = settings.token and settings.token.get_secret_value()
         values["drift_state"] = settings.drift_state or Path(folder) / "drift.sqlite"  # all workers' inputs are one stream
         threads = max(1, (os.cpu_count() or 1) // workers)
-        make_app = WorkerApp(model, values, [example.model_dump() for example in examples], threads)
+        make_app = WorkerApp(model, values, [example.model_dump() for example in examples], threads, str(detector.device))
         Multiprocess(_config(make_app, settings, workers), [listener]).run()
 
 
@@ -66,8 +66,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+    except socket.gaierror as error:
+        raise DataError(f"--host {host} cannot be found ({error.strerror}): give a name or address of this machine") from None
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)  # its own text repeats the address
         raise DataError(f"cannot listen on {host} port {port} ({reason}): choose another --host or --port") from None
 
 

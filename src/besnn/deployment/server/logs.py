@@ -35,3 +35,4 @@ def log_to_standard_error() -> None:
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     logging.disable(logging.NOTSET)  # the command line silences them for other commands
     logging.captureWarnings(True)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of every malformed body

@@ -13,6 +13,6 @@ def add_page(app: FastAPI) -> None:
     """Serves the page at `/` and what it is made of under `/static`."""
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(STATIC / "index.html")

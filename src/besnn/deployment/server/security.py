@@ -17,6 +17,7 @@ from besnn.errors import InputError
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 MIN_TOKEN_LENGTH = 16
+_MAKE_TOKEN = "make one with python -c 'import secrets; print(secrets.token_urlsafe())'"
 
 HEADERS = {
     # Scripts, styles and requests of the page go to this service alone; nothing inline, no frames, no forms.
@@ -125,11 +126,10 @@ def read_token(path: Path) -> str:
     """The token in a file, without the blanks around it; one that could be guessed is refused."""
     try:
         token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"token file {path} cannot be read ({type(error).__name__}): give a file of ASCII text") from None
+    except OSError as error:
+        raise InputError(f"token file {path} cannot be read ({error.strerror}): give a file that holds the token") from None
+    except UnicodeDecodeError:
+        raise InputError(f"token file {path} is not ASCII text: {_MAKE_TOKEN}") from None
     if len(token) < MIN_TOKEN_LENGTH or not token.isprintable() or " " in token:
-        raise InputError(
-            f"the token in {path} is shorter than {MIN_TOKEN_LENGTH} characters or holds blanks: "
-            "make one with python -c 'import secrets; print(secrets.token_urlsafe())'"
-        )
+        raise InputError(f"the token in {path} is shorter than {MIN_TOKEN_LENGTH} characters or holds blanks: {_MAKE_TOKEN}")
     return token

@@ -1,5 +1,6 @@
 """What an operator can set; every limit has a safe default."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -43,6 +44,15 @@ class Settings(BaseModel):
         default=100.0, description="L: the probability of ever raising the drift alarm falsely is at most 1/L."
     )
     drift_window: Count = Field(default=1000, description="Inputs that the rate of unknown ones is taken over.")
+
+
+def served_name(model: Path) -> str:
+    """What a model file is called in paths.
+
+    >>> served_name(Path("models/my digits.safetensors"))
+    'my-digits'
+    """
+    return re.sub(r"[^\w.-]", "-", model.stem)[:100] or "model"
 
 
 def parse_settings(values: Mapping[str, object], overrides: Iterable[str] = ()) -> Settings:

@@ -45,9 +45,10 @@ def read_tensor(tensor: Any, raw: bytes, input_shape: tuple[int, ...], max_rows:
         raise Problem(422, "input-invalid", "send data, or binary_data_size and as many bytes behind the JSON")
     if given != math.prod(shape) or len(raw) % dtype.itemsize:
         raise Problem(422, "input-invalid", f"the data holds {given} numbers, where the shape wants {math.prod(shape)}")
-    values = np.frombuffer(raw, dtype) if is_binary else np.array(tensor.data, dtype)
+    with np.errstate(over="ignore"):  # too large for the datatype: infinite, and refused as such
+        values = np.frombuffer(raw, dtype) if is_binary else np.array(tensor.data, dtype)
     if not np.isfinite(values).all():
-        raise Problem(422, "input-invalid", "the tensor holds NaN or infinite values: remove or replace them")
+        raise Problem(422, "input-invalid", f"the tensor holds NaN or values beyond {tensor.datatype}: remove or replace them")
     return values.reshape(shape)
 
 

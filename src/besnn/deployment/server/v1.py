@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from besnn.deployment.server.examples import Example, ExamplesResponse
-from besnn.deployment.server.inputs import JSON, MULTIPART, media_type, uploaded_files
+from besnn.deployment.server.inputs import JSON, MULTIPART, media_type
 from besnn.deployment.server.model_info import ModelInfo, model_info
 from besnn.deployment.server.openapi import predict_body, problems
 from besnn.deployment.server.problems import Problem
@@ -21,7 +21,7 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
     """The routes under `/v1`."""
     router = APIRouter(prefix="/v1", tags=["besnn"])
     info = model_info(service)
-    reader, settings = service.reader, service.settings
+    reader = service.reader
 
     @router.post(
         "/predict",
@@ -37,7 +37,7 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
             if kind == JSON:
                 read = partial(reader.from_json, await limited.body())
             elif kind == MULTIPART and reader.is_image:
-                read = partial(reader.from_files, await uploaded_files(limited, settings.max_rows))
+                read = partial(reader.from_multipart, await limited.body(), request.headers["content-type"])
             else:
                 wanted = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
                 raise Problem(415, "media-type-unsupported", f"send the body as {wanted}, and say so in Content-Type")

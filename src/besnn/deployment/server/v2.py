@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel
 
 from besnn.deployment.server import protocol, tensors
 from besnn.deployment.server.batching import Inputs
@@ -31,11 +32,10 @@ def health_router() -> APIRouter:
     return router
 
 
-def v2_router(service: Service) -> APIRouter:
-    """The other routes under `/v2`."""
+def v2_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
+    """The other routes under `/v2`; `request_model` is what `/infer` takes."""
     router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
     detector, reader, settings = service.detector, service.reader, service.settings
-    request_model = protocol.infer_request_model(reader)
     metadata = protocol.model_metadata(settings.model_name, detector.model.method, reader, len(detector.class_names))
 
     ModelName = Annotated[str, Path(examples=[settings.model_name])]
@@ -45,7 +45,7 @@ def v2_router(service: Service) -> APIRouter:
             raise Problem(404, "model-unknown", f"the only model here is {settings.model_name!r}")
 
     def read(header: bytes, raw: bytes) -> tuple[Any, Inputs]:
-        asked: Any = parse(request_model, header, reader.most_lists)
+        asked: Any = parse(request_model, header, f"what /v2/models/{settings.model_name} describes", reader.most_lists)
         return asked, tensors.read_tensor(asked.inputs[0], raw, reader.input_shape, settings.max_rows)
 
     @router.get("", summary="What answers")

@@ -21,12 +21,14 @@ class WorkerApp:
         settings: of the service, as plain values.
         examples: inputs for people to try, as plain values.
         threads: that this worker computes with.
+        device: where it scores.
     """
 
     model: Path
     settings: dict[str, Any]
     examples: list[dict[str, Any]]
     threads: int
+    device: str
 
     def __call__(self) -> "FastAPI":
         """The service."""
@@ -41,4 +43,4 @@ class WorkerApp:
         log_to_standard_error()
         torch.set_num_threads(self.threads)
         examples = [Example.model_validate(example) for example in self.examples]
-        return create_app(Detector.load(self.model), Settings.model_validate(self.settings), examples)
+        return create_app(Detector.load(self.model).to(self.device), Settings.model_validate(self.settings), examples)

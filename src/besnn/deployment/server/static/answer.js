@@ -12,8 +12,12 @@ export function verdict(prediction, classNames) {
   return second && first.share - second.share < CLOSE ? `${first.name} or ${second.name}` : first.name;
 }
 
-export function strangeness(pValue) {
-  return `Stranger than ${percent(1 - pValue)} of known inputs`;
+// The p-value in words; p = (1 + how many of the calibration's inputs are at least as strange) / (1 + how many there are).
+function strangeness(pValue, inputs) {
+  const stranger = Math.round(pValue * (inputs + 1)) - 1;
+  if (stranger === 0) return `Stranger than all ${inputs} known inputs that it was compared with`;
+  if (stranger === inputs) return `At least as ordinary as all ${inputs} known inputs that it was compared with`;
+  return `Stranger than ${pValue > 0.5 ? "only " : ""}${percent(1 - pValue)} of known inputs`;
 }
 
 export function showAnswer(model, prediction) {
@@ -22,7 +26,7 @@ export function showAnswer(model, prediction) {
   title.textContent = verdict(prediction, model.class_names);
   title.className = kind;
   const guess = prediction.is_ood ? ` If it had to choose: ${prediction.label}.` : "";
-  byId("words").textContent = `${strangeness(prediction.p_value)}.${guess}`;
+  byId("words").textContent = `${strangeness(prediction.p_value, model.calibration.inputs)}.${guess}`;
   byId("gauge").replaceChildren(gauge(model.calibration, prediction.score));
   const shown = ranked(prediction, model.class_names).slice(0, MOST_CLASSES);
   byId("probabilities").replaceChildren(...shown.map(({ name, share }) => bar(name, name, share)));

@@ -3,7 +3,7 @@
 import { element } from "./dom.js";
 
 const SIDE = 280;
-const PEN = SIDE / 11;
+const THINNEST = SIDE / 11;
 const STEP = SIDE / 28;
 
 export function drawingPanel(asker, [, height, width]) {
@@ -26,7 +26,7 @@ export function drawingPanel(asker, [, height, width]) {
   };
   const stroke = (x, y) => {
     ink.strokeStyle = "white";
-    ink.lineWidth = PEN;
+    ink.lineWidth = Math.max(THINNEST, (1.4 * SIDE) / width); // more than a pixel of the model's
     ink.lineCap = "round";
     ink.beginPath();
     ink.moveTo(pen.x, pen.y);
@@ -76,6 +76,7 @@ export function drawingPanel(asker, [, height, width]) {
   return element(
     "div",
     { class: "drawing" },
+    element("p", { class: "hint" }, "Or draw: by mouse or finger, or with the arrow keys and Space."),
     board,
     element(
       "div",

@@ -20,6 +20,7 @@ export class Plane {
       height: HEIGHT,
       tabindex: 0,
       role: "application",
+      "aria-busy": "true",
       "aria-label": "Map of the model’s confidence. Arrow keys move the point; the numbers below say where it is.",
     });
     this.node = element(
@@ -86,6 +87,7 @@ export class Plane {
     }
     this.picture = paint(predictions, this.model.class_names);
     this.draw();
+    this.canvas.removeAttribute("aria-busy");
   }
 
   draw() {

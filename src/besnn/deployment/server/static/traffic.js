@@ -45,7 +45,9 @@ function alarmWords({ alarm, alarm_step: step, alarm_level: level }) {
 
 function rateWords({ steps, ood_rate: rate, ood_rate_interval: [low, high], window }) {
   if (!steps) return "No inputs yet.";
-  return `${steps} inputs; ${percent(rate)} of the last ${Math.min(steps, window)} unknown (95 % interval ${percent(low)} to ${percent(high)}).`;
+  const inputs = steps === 1 ? "1 input" : `${steps} inputs`;
+  const recent = steps > window ? `of the last ${window} ` : "";
+  return `${inputs}; ${percent(rate)} ${recent}unknown (95 % interval ${percent(low)} to ${percent(high)}).`;
 }
 
 const across = (place, count) => (count < 2 ? WIDTH / 2 : (WIDTH * place) / (count - 1));
@@ -70,12 +72,14 @@ function evidenceChart({ recent, alarm_level: level }) {
   const last = values.length ? values.at(-1).toFixed(2) : "none";
   return chart(
     `Evidence on a logarithmic scale: now 10 to the ${last}, alarm at ${level}`,
-    [`10^${high.toFixed(0)}`, `10^${low.toFixed(0)}`],
+    [powerOfTen(high), powerOfTen(low)],
     drawn("line", { class: "threshold", x1: 0, x2: WIDTH, y1: down(limit), y2: down(limit) }),
-    drawn("text", { x: WIDTH, y: down(limit) - 4, "text-anchor": "end" }, `alarm at ${level}`),
-    drawn("path", { class: "evidence", d: line || "M0 0" }),
+    drawn("text", { x: 4, y: down(limit) - 4 }, `alarm at ${level}`),
+    drawn("path", { class: "evidence", d: `${line || "M0 0"} h0` }), // a single input is a dot
   );
 }
+
+const powerOfTen = (exponent) => `10${exponent.toFixed(0).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 
 function chart(label, [top, bottom], ...marks) {
   return drawn(

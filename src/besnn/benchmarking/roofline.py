@@ -1,0 +1,75 @@
+"""Floors: how long a piece of work must take, by what the machine was measured to do."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from besnn.benchmarking.timing import take_turns
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a machine was measured to do in a second.
+
+    Attributes:
+        flops: floating-point operations of a large matrix product, in the type that the work uses.
+        bytes: read plus written, by a large copy.
+        type: that type.
+    """
+
+    flops: float
+    bytes: float
+    type: str
+
+    def fields(self) -> dict[str, object]:
+        """For a record."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least that a piece of work takes: operations, and bytes with every input read once and every output written once."""
+
+    flops: float
+    bytes: float
+
+    def floor(self, rates: Rates) -> float:
+        """Seconds that no program goes below.
+
+        >>> Work(flops=2e9, bytes=1e6).floor(Rates(flops=1e9, bytes=1e9, type="float32"))
+        2.0
+        """
+        return max(self.flops / rates.flops, self.bytes / rates.bytes)
+
+
+def measure_rates(device: torch.device, dtype: torch.dtype, side: int, size: int, rounds: int = 7) -> Rates:
+    """The rates of a device.
+
+    Args:
+        device: which.
+        dtype: of the matrices.
+        side: of the matrices.
+        size: bytes to copy.
+        rounds: how often each is timed; the best counts, since it is a limit that is looked for.
+    """
+    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    source = torch.empty(size, dtype=torch.uint8, device=device).random_()
+    target = torch.empty_like(source)
+    timings = take_turns({"product": lambda: left @ right, "copy": lambda: target.copy_(source)}, device, rounds, warm_up=2)
+    product, copy = (min(timings[name].quartiles) for name in ("product", "copy"))
+    return Rates(2 * side**3 / product, 2 * size / copy, str(dtype).removeprefix("torch."))
+
+
+def work_of(run: Callable[[], object], *tensors: Tensor) -> Work:
+    """The operations that a piece of work was seen to do, and the bytes of the tensors that it reads and writes.
+
+    >>> a = torch.rand(2, 3)
+    >>> work_of(lambda: a @ a.t(), a)
+    Work(flops=24, bytes=24)
+    """
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return Work(counter.get_total_flops(), sum(tensor.numel() * tensor.element_size() for tensor in tensors))

@@ -1,0 +1,117 @@
+"""Training: one step of the trainer, batch after batch, as in any run."""
+
+import contextlib
+import itertools
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from besnn.benchmarking.results import Check, Figure, Findings, Target
+from besnn.benchmarking.setting import CLASSES, FEATURES, Setting
+from besnn.benchmarking.timing import Timing, synchronise
+from besnn.data import Dataset
+from besnn.layers import tile
+from besnn.model import BESNN, Preprocessing, fashion_convnet
+from besnn.model.distance import class_moments, squared_distances
+from besnn.objective import BESNNObjective
+from besnn.training import Trainer, build_method, load_recipe
+from besnn.training.fabric import make_fabric
+from besnn.training.reporting import Silent
+from besnn.training.source import ArraySource
+
+WORK = "training step"
+
+
+class _EnoughError(Exception):
+    """Ends training when its steps were timed."""
+
+
+class StepClock(Silent):
+    """A reporter that notes when each step ends, and ends training after some."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self.marks = setting, [0.0]
+
+    def step(self) -> None:
+        """Looks at the clock."""
+        synchronise(self.setting.device)
+        self.marks.append(time.perf_counter())
+        if len(self.marks) > self.setting.warm_up + self.setting.steps + 1:
+            raise _EnoughError
+
+    @property
+    def timing(self) -> Timing:
+        """Of one step."""
+        marks = self.marks[self.setting.warm_up + 1 :]
+        return Timing.of([end - begin for begin, end in itertools.pairwise(marks)])
+
+
+def train_steps(setting: Setting) -> Findings:
+    """A step of BE-SNN training with the gradient penalty at every step, and without it."""
+    work = f"{WORK}, batch of {setting.batch}"
+    timed = {
+        "with the penalty": _time_steps(setting, "training.gradient_every=1"),
+        "without it": _time_steps(setting, "training.gradient_every=1", "method.gradient_weight=0"),
+    }
+    findings = Findings([Figure(work, "be-snn", variant, timing, members=4) for variant, timing in timed.items()])
+    if setting.device.type == "cuda":
+        findings.targets.append(Target(work, "milliseconds with the penalty", 1e3 * timed["with the penalty"].seconds, 6.0))
+    findings.checks.append(penalty_check(work, setting.device))
+    return findings
+
+
+def train_by_samples(setting: Setting) -> Findings:
+    """A step as the number of class features grows."""
+    work = f"{WORK} as M grows"
+    timed = [_time_steps(setting, "training.gradient_every=1", f"method.samples={samples}") for samples in setting.samples]
+    figures = [
+        Figure(work, "be-snn", f"M = {samples}", timing, members=4)
+        for samples, timing in zip(setting.samples, timed, strict=True)
+    ]
+    few, many = timed
+    claim = f"time with M = {setting.samples[1]} over M = {setting.samples[0]}"
+    return Findings(figures, [Target(work, claim, many.seconds / few.seconds, 1.3)])
+
+
+def _time_steps(setting: Setting, *overrides: str) -> Timing:
+    sizes = [f"training.batch_size={setting.batch}", f"backbone.widths={list(setting.widths)}", *setting.recipe]
+    recipe = load_recipe("fashion-mnist", ["method.members=4", *sizes, *overrides])
+    fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
+    generator = np.random.default_rng(0)
+    count = setting.batch * (setting.warm_up + setting.steps + 2)
+    images = generator.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
+    source = ArraySource(
+        Dataset(images, np.arange(count) % CLASSES, tuple(map(str, range(CLASSES))), "random", {}), fabric.device
+    )
+    model, objective = build_method(recipe, (1, 28, 28), CLASSES)
+    clock = StepClock(setting)
+    trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, reporter=clock)
+    with contextlib.suppress(_EnoughError):
+        trainer.fit(source)
+    return clock.timing
+
+
+def penalty_check(work: str, device: torch.device) -> Check:
+    """The gradient of the penalty as training computes it against torch's plain double backward, in float64."""
+    torch.manual_seed(0)
+    model = BESNN(fashion_convnet(widths=(4, 4, 4)), CLASSES, FEATURES, members=2, noise_dim=8, hidden_dim=16)
+    model.to(device, torch.float64)
+    x = torch.randn(6, 1, 28, 28, dtype=torch.float64, device=device)
+    objective = BESNNObjective(entropy_weight=0.0, gradient_weight=1.0)
+    torch.manual_seed(1)
+    fast = objective(model, x, torch.arange(6, device=device))["gradient"]
+    torch.manual_seed(1)
+    plain = _plain_penalty(model, x)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    got, expected = (torch.autograd.grad(penalty, parameters, materialize_grads=True) for penalty in (fast, plain))
+    errors = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(got, expected, strict=True) if b.abs().max() > 0]
+    return Check(work, "the penalty's gradient by plain double backward in float64", max(errors), 1e-8)
+
+
+def _plain_penalty(model: BESNN, x: Tensor) -> Tensor:
+    rows = tile(x, model.members).requires_grad_()
+    distances = squared_distances(model.feature_rows(rows), *class_moments(model.class_features()))
+    (gradient,) = torch.autograd.grad(torch.exp(-distances).sum(), rows, create_graph=True)
+    return (gradient.flatten(1).square().sum(1) - 1).square().mean()

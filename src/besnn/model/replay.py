@@ -1,0 +1,95 @@
+"""Running a network on a GPU by replaying a recording of it: one launch in place of dozens."""
+
+import copy
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+Outputs: TypeAlias = tuple[Tensor, ...]
+Network: TypeAlias = Callable[[Tensor], Outputs]
+
+_logger = logging.getLogger(__name__)
+
+
+class Replayed:
+    """A network that is recorded for each shape of batch that keeps coming back, and replayed from then on.
+
+    A network that cannot be recorded, or whose recording gives other answers than it does itself, goes on as it is.
+
+    Args:
+        network: a function of one tensor, without side effects.
+        record: makes a recording of a network for batches like one that is given.
+        warm_up: how many batches of a shape run plainly before it is recorded; in them libraries choose their algorithms.
+        most: how many shapes are recorded.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        record: Callable[[Network, Tensor], Network] | None = None,
+        warm_up: int = 2,
+        most: int = 4,
+    ) -> None:
+        self.network, self.record = network, record or CudaGraphs()
+        self.warm_up, self.most = warm_up, most
+        self.seen: Counter[tuple[object, ...]] = Counter()
+        self.recordings: dict[tuple[object, ...], Network] = {}
+        self.lock = threading.Lock()  # a recording has one place for its input and one for its outputs
+
+    def __call__(self, batch: Tensor) -> Outputs:
+        """The network's outputs."""
+        kind = (batch.device, batch.dtype, batch.shape)
+        with self.lock:
+            if kind in self.recordings:
+                return self.recordings[kind](batch)
+            self.seen[kind] += 1
+            outputs = self.network(batch)
+            if self.seen[kind] > self.warm_up and len(self.recordings) < self.most:
+                self.recordings[kind] = self._recorded(batch, outputs)
+            return outputs
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Replayed":
+        return Replayed(copy.deepcopy(self.network, memo), None, self.warm_up, self.most)
+
+    def _recorded(self, batch: Tensor, expected: Outputs) -> Network:
+        try:
+            recording = self.record(self.network, batch)
+            outputs = recording(batch)
+            if all(torch.allclose(*pair, rtol=1e-2, atol=1e-3, equal_nan=True) for pair in zip(outputs, expected, strict=True)):
+                return recording
+            reason = "a recording gives other answers"
+        except Exception as error:  # whatever keeps a network from being recorded, it still runs
+            reason = f"{type(error).__name__}: {error}"
+        _logger.info("batches of shape %s are not replayed (%s)", list(batch.shape), reason)
+        return self.network
+
+
+class CudaGraphs:
+    """Recordings by CUDA graphs. They share their memory, since one is replayed at a time and its outputs are copied."""
+
+    def __init__(self) -> None:
+        self.pool: Any = None
+
+    def __call__(self, network: Network, example: Tensor) -> Network:
+        """The network as one launch, for batches like the example."""
+        with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(example.device):
+            self.pool = self.pool or torch.cuda.graph_pool_handle()
+            static, stream, graph = example.clone(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                network(static)
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
+                outputs = network(static)
+
+        def replay(batch: Tensor) -> Outputs:
+            static.copy_(batch)
+            graph.replay()
+            return tuple(output.clone() for output in outputs)
+
+        return replay

@@ -1,0 +1,173 @@
+"""CIFAR-10: every part that concerns it on a few images, with its own ResNet-18 made narrow, as a user calls it."""
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from besnn.cli.app import run as besnn
+from besnn.data import load
+from besnn.detector import Detector
+from besnn.evaluation.records import load_records
+from besnn.experiments.conversion import AFTER, BEFORE, conversion_runs, converted_run
+from besnn.experiments.cost import EnoughError, Stopwatch, measure_cost
+from besnn.experiments.cost_table import cost_table
+from besnn.experiments.detection import Measured, measure_detection
+from besnn.experiments.layers import CANDIDATES, score_name
+from besnn.experiments.runs import Workspace
+from besnn.experiments.tables import result_tables
+from besnn.fitting import Fitted
+from besnn.training import build_method, parse_recipe
+from besnn.training.record import read_record, write_record
+
+LAYER_SCORES = {score_name(layer) for layer in CANDIDATES["cifar-resnet18"]}
+
+
+@pytest.fixture
+def reproduce(tiny_resnet: tuple[str, ...], workspace: Workspace):
+    """Runs a part on the CPU, with further words of the command line; returns its exit code."""
+
+    def call(part: str, *words: str, settings: tuple[str, ...] = ()) -> int:
+        given = [word for setting in (*tiny_resnet, *settings) for word in ("--set", setting)]
+        where = ["--data-dir", str(workspace.data_dir), "--results", str(workspace.results), "--device", "cpu"]
+        return besnn(["reproduce", part, "--in", "cifar10", *words, *given, *where])
+
+    return call
+
+
+def records(workspace: Workspace) -> dict[str, dict]:
+    return {path.stem: read_record(path) for path in sorted(workspace.results.glob("*/*.json"))}
+
+
+def test_ablations_and_near_ood_show_densities_at_every_layer(reproduce, small_generator, workspace) -> None:
+    assert reproduce("ablations", "--seeds", "1", "--only", "entropy-by-kl", settings=small_generator) == 0
+    assert reproduce("near-ood", "--seeds", "1", "--only", "softmax") == 0
+    entropy, near = records(workspace).values()
+    assert set(entropy["scores"]) > LAYER_SCORES | {"tempered-entropy", "nearest-neighbour", "class-gaussian"}
+    assert set(near["scores"]) > LAYER_SCORES | {"predictive-entropy", "nearest-neighbour", "class-gaussian"}
+    assert all(set(sets) == {"cifar10:unseen", "svhn"} for sets in near["scores"].values())
+    for fields in (entropy, near):  # the trunk is the recipe's own layer
+        for name, figures in fields["scores"]["nearest-neighbour"].items():
+            assert figures["auroc"] == pytest.approx(fields["scores"][score_name("trunk")][name]["auroc"], abs=0.02)
+
+
+def test_a_hunt_records_the_layers(reproduce, workspace) -> None:
+    assert reproduce("hunt", "--only", "without-penalty", settings=("data.validation=0.3",)) == 0
+    (fields,) = records(workspace).values()
+    assert set(fields["made_up"]) > LAYER_SCORES | {"combined", "combined at trunk.stage3", "combined over layers"}
+    assert "mixed-channels" in fields["made_up"]["tempered-entropy"]
+    tables = {table.title: table for table in result_tables(workspace.results)}
+    assert len(tables["Recipe hunt on cifar10"].rows) == len(tables["Layers on cifar10"].rows) == 1
+    assert "Recipe hunt" not in tables  # that is FashionMNIST's
+
+
+def test_a_table_that_is_cut_short_goes_on_where_it_was(reproduce, workspace, monkeypatch, capsys) -> None:
+    only = ("--seeds", "1", "--only", "softmax")
+    settings = ("training.epochs=4",)  # of two steps each
+    with monkeypatch.context() as patched:
+        clock = itertools.count()  # moves on by a second when somebody looks
+        patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
+        patched.setattr("besnn.experiments.packing.time", SimpleNamespace(time=lambda: 0))
+        assert reproduce("table1", *only, "--time-limit", "5", settings=settings) == 1
+    assert "1 of 1 runs are left: the same command goes on with them" in capsys.readouterr().err
+    assert records(workspace) == {}
+    assert reproduce("table1", *only, settings=settings) == 0
+    (fields,) = records(workspace).values()
+    assert fields["provenance"]["first_step"] == 4  # the last epoch that was whole
+    assert not list((workspace.results / "runs").rglob("checkpoint*"))
+
+
+def test_conversion_keeps_the_plain_weights_and_records_both(reproduce, tiny_resnet, workspace, monkeypatch) -> None:
+    seen: list[Detector] = []
+
+    def measure_and_keep(fitted: Fitted, *others) -> Measured:
+        seen.append(fitted.detector)
+        return measure_detection(fitted, *others)
+
+    monkeypatch.setattr("besnn.experiments.conversion.measure_detection", measure_and_keep)
+    assert reproduce("conversion", "--seeds", "1") == 0
+    after, before = (detector.model.feature_extractor.trunk for detector in seen)
+    convolutions = [name for name, module in before.named_modules() if isinstance(module, torch.nn.Conv2d)]
+    assert len(convolutions) == 20
+    for name in convolutions:
+        assert torch.equal(before.get_submodule(name).weight, after.get_submodule(name).weight)
+    fast = after.stem[0].r
+    assert fast.shape == (4, 3)
+    assert bool((fast != 1).any())
+
+    (plain,) = conversion_runs("cifar10", [0], tiny_resnet)
+    first, second = (records(workspace)[name] for name in (plain.name, "cifar10-be-snn-n4-after-conversion-seed0"))
+    assert first["default_score"] == "predictive-entropy"
+    assert second["default_score"] == "combined"
+    assert {"tempered-entropy", "nearest-neighbour", "combined"} <= set(second["scores"])
+    recipe = parse_recipe(second["recipe"])
+    assert recipe == converted_run(plain, plain.name, tiny_resnet).recipe
+    assert (recipe.backbone.weights, recipe.backbone.frozen) == (plain.name, True)
+    assert second["parameters"] > first["parameters"]
+    assert "svhn:test" in second["provenance"]["data_note"]
+    assert not list((workspace.results / "runs").rglob("*.safetensors"))
+
+    assert [record.setting.variant for record in load_records(workspace.results)] == [AFTER, BEFORE]
+    (table,) = [table for table in result_tables(workspace.results) if table.title == "Experiment: conversion"]
+    assert [row.cells[3] for row in table.rows] == [
+        "ours, tempered-entropy",
+        "ours, nearest-neighbour",
+        "ours, combined (default)",
+        "ours, predictive-entropy (default)",
+        "ours, nearest-neighbour",
+    ]
+
+
+def test_cost_is_that_of_the_recipe(small, small_generator, workspace) -> None:
+    (run,) = measure_cost(
+        "cifar10",
+        ["be-snn"],
+        workspace,
+        overrides=(*small["cifar10"], *small_generator),
+        steps=8,
+        rounds=2,
+        say=lambda line: None,
+    )
+    fields = read_record(workspace.record(run))
+    rows = len(load("cifar10", data_dir=workspace.data_dir))
+    assert run.recipe.training.gradient_every == 8
+    assert fields["steps"] == run.recipe.training.epochs * (rows // run.recipe.batch_size)
+    assert fields["seconds"] > (fields["steps"] - 8) * fields["seconds_per_step"] > 0
+    assert fields["score_seconds"] > 0
+    assert fields["training_bytes"] is None  # of a CPU
+    model, _ = build_method(run.recipe, (3, 32, 32), 10)
+    assert fields["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_a_stopwatch_counts_slow_first_steps_once(monkeypatch) -> None:
+    clock = iter([100.0, 160.0, 170.0])  # a minute for the first five steps, ten seconds for the next
+    monkeypatch.setattr("besnn.experiments.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    watch = Stopwatch(5, torch.device("cpu"))
+    watch.start(0, 1000)
+    for _ in range(9):
+        watch.step()
+    with pytest.raises(EnoughError):
+        watch.step()
+    assert watch.seconds_per_step == 2
+    assert watch.seconds(total=25) == 60 + 20 * 2
+
+
+def test_cost_from_the_command_line(reproduce, small, workspace, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("besnn.experiments.table1.PAPER_METHODS", ("softmax", "duq"))
+    monkeypatch.setattr("besnn.experiments.table1.FURTHER_METHODS", ("batch-ensemble",))
+    assert reproduce("cost", "--steps", "2", "--rounds", "2", settings=small["cifar10"]) == 0
+    assert capsys.readouterr().out.count("wrote ") == 3
+    (table,) = [table for table in result_tables(workspace.results) if table.title == "Cost of the methods"]
+    assert [row.cells[1] for row in table.rows] == ["BatchEnsemble, N = 4", "DUQ", "Softmax network"]
+    assert {cell for row in table.rows for cell in (row.cells[5], row.cells[7])} == {"—"}
+    assert "Experiment: cost" not in {table.title for table in result_tables(workspace.results)}
+
+
+def test_the_cost_table_shows_bytes_in_gibibytes(tmp_path: Path) -> None:
+    fields = {"in": "cifar10", "variant": "a GPU", "method": "softmax", "members": 1, "parameters": 11_000_000}
+    fields |= {"seconds": 61.4, "score_seconds": 0.00125, "training_bytes": 3 * 2**29, "score_bytes": 2**28}
+    write_record(tmp_path / "cost" / "softmax.json", fields)
+    (row,) = cost_table(tmp_path).rows
+    assert row.cells == ("cifar10", "Softmax network", "a GPU", "11,000,000", "61", "1.50", "1.25", "0.25")

@@ -1,0 +1,127 @@
+"""Feature density at several layers of one network."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from besnn.data import load, made_up_outliers
+from besnn.detection.combined import CombinedScore
+from besnn.errors import InputError
+from besnn.experiments.hunt import hunt_runs
+from besnn.experiments.layer_table import layer_table
+from besnn.experiments.layers import (
+    CANDIDATES,
+    COMBINED_LAYERS,
+    candidate_layers,
+    fit_layers,
+    layer_outputs,
+    layer_scores,
+    made_up_by_layer,
+    score_name,
+)
+from besnn.experiments.runs import reproduction_recipe
+from besnn.fitting import Fitted, fit_detector
+from besnn.training import build_method
+from besnn.training.fabric import make_fabric
+from besnn.training.record import write_record
+
+LAYERS = CANDIDATES["cifar-resnet18"]
+
+
+@pytest.fixture(scope="module")
+def fit(tiny_resnet, made_up_data):
+    """Trains a method on half a hundred images."""
+
+    def run(method: str, *settings: str) -> Fitted:
+        held_out = ("data.validation=0.4", "data.limit=50")
+        recipe = reproduction_recipe("cifar10", method, 0, [*tiny_resnet, *held_out, *settings])
+        return fit_detector(recipe, load("cifar10", data_dir=made_up_data), fabric=make_fabric("fp32", "cpu"))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def fitted(fit, small_generator):
+    return fit("be-snn", *small_generator)
+
+
+@pytest.fixture(scope="module")
+def densities(fitted):
+    config = fitted.detector.recipe.score.model_copy(update={"stored_rows": 20})
+    return fit_layers(fitted.detector, LAYERS, config, fitted.parts.training)
+
+
+def test_every_candidate_is_a_layer_of_its_backbone():
+    model, _ = build_method(reproduction_recipe("cifar10", "be-snn", 0, ["backbone.width=2"]), (3, 32, 32), 10)
+    assert set(LAYERS) <= set(dict(model.feature_extractor.named_modules()))
+    assert candidate_layers(reproduction_recipe("fashion-mnist", "be-snn", 0)) == ()
+
+
+@pytest.mark.parametrize("method", ["be-snn", "deep-ensemble"])
+def test_one_pass_reads_what_the_detector_reads_layer_by_layer(method, fit, fitted):
+    fitted = fitted if method == "be-snn" else fit(method)
+    detector, inputs = fitted.detector, fitted.parts.validation.inputs
+    for evidence, features in layer_outputs(detector, LAYERS, inputs):
+        for layer in LAYERS:
+            ((expected_evidence, expected),) = detector.outputs(inputs, layer)
+            torch.testing.assert_close(features[layer], expected, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(evidence, expected_evidence, rtol=1e-3, atol=1e-4)
+    assert not any(module._forward_hooks for module in detector.model.modules())
+
+
+def test_a_score_is_the_distance_to_the_kth_nearest_stored_feature(fitted, densities):
+    detector, k = fitted.detector, fitted.detector.recipe.score.neighbour
+    scores = layer_scores(detector, densities, fitted.parts.validation.inputs)
+    rows = np.sort(np.random.default_rng(0).choice(len(fitted.parts.training), 20, replace=False))
+    (_, stored), *_ = layer_outputs(detector, LAYERS, fitted.parts.training.subset(rows).inputs)
+    (_, asked), *_ = layer_outputs(detector, LAYERS, fitted.parts.validation.inputs)
+    for layer in LAYERS:
+        unit = [torch.nn.functional.normalize(each[layer].double(), dim=-1) for each in (asked, stored)]
+        distances = 1 - torch.einsum("mid, mjd -> mij", *unit)
+        expected = distances.sort(dim=-1).values[:, :, k - 1].mean(0)
+        np.testing.assert_allclose(scores[score_name(layer)], expected, atol=0.02)  # stored in eight bits
+
+
+def test_made_up_outliers_judge_each_layer_and_their_combination(fitted, densities):
+    detector, validation = fitted.detector, fitted.parts.validation
+    table = made_up_by_layer(detector, densities, validation)
+    kinds = made_up_outliers(validation.inputs)
+    assert all(set(of_kinds) == set(kinds) for of_kinds in table.values())
+    known, strange = (layer_scores(detector, densities, inputs) for inputs in (validation.inputs, kinds["mosaics"]))
+    is_strange = np.repeat([0, 1], len(validation))
+
+    def auroc(names):
+        combined = CombinedScore({name: torch.from_numpy(known[name]) for name in names})
+        scores = [combined.score({name: torch.from_numpy(each[name]) for name in names}) for each in (known, strange)]
+        return roc_auc_score(is_strange, np.concatenate(scores))
+
+    own = detector.model.default_score
+    assert table[score_name("trunk")]["mosaics"] == pytest.approx(
+        roc_auc_score(is_strange, np.concatenate([each[score_name("trunk")] for each in (known, strange)])), abs=1e-4
+    )
+    assert table["combined at head"]["mosaics"] == pytest.approx(auroc([own, score_name("head")]), abs=1e-3)
+    assert table[COMBINED_LAYERS]["mosaics"] == pytest.approx(auroc([own, *map(score_name, LAYERS)]), abs=1e-3)
+
+
+def test_without_layers_nothing_is_done(fitted):
+    assert fit_layers(fitted.detector, (), fitted.detector.recipe.score, fitted.parts.training) == {}
+    assert made_up_by_layer(fitted.detector, {}, fitted.parts.validation) == {}
+
+
+def test_the_table_has_a_column_a_layer(tmp_path):
+    made_up = {score_name(layer): {"noise": 0.5 + place / 10, "blends": 0.5} for place, layer in enumerate(LAYERS[:4])}
+    common = {"in": "cifar10", "method": "be-snn", "variant": "C", "validation_accuracy": 0.9}
+    write_record(tmp_path / "hunt" / "with.json", common | {"made_up": made_up | {COMBINED_LAYERS: {"noise": 0.75}}})
+    write_record(tmp_path / "hunt" / "without.json", common | {"made_up": {}})
+    write_record(tmp_path / "hunt" / "other.json", common | {"in": "fashion-mnist", "made_up": {COMBINED_LAYERS: {"noise": 1}}})
+    (row,) = layer_table(tmp_path, "cifar10", "cifar-resnet18").rows
+    assert row.cells == ("C", "0.5000", "0.5500", "0.6000", "0.6500", "nan", "nan", "0.7500")
+
+
+def test_every_setting_of_the_hunt_is_a_recipe_of_its_own():
+    runs = hunt_runs("cifar10")
+    assert len({run.name for run in runs}) == len({run.recipe.model_dump_json() for run in runs}) == len(runs)
+    assert all(run.recipe.data.validation > 0 and run.unknown == () for run in runs)
+    with pytest.raises(InputError, match="no hunt for 'digits'"):
+        hunt_runs("digits")

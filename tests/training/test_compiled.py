@@ -1,0 +1,104 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from besnn.data import two_moons
+from besnn.fitting import fit_detector
+from besnn.model import BESNN, convnet
+from besnn.objective import BESNNObjective
+from besnn.training import load_recipe
+from besnn.training.compiled import CompiledStep
+from besnn.training.fabric import make_fabric
+from besnn.training.trainer import LossModule, Trainer
+
+BACKEND = "inductor" if torch.cuda.is_available() else "aot_eager"  # a CPU's compiler takes a minute for the same check
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def loss_module(norm: str = "member") -> LossModule:
+    torch.manual_seed(0)
+    extractor = convnet((1, 8, 8), (4, 8), 16)
+    model = BESNN(extractor, num_classes=3, feature_dim=16, members=2, noise_dim=8, hidden_dim=8, samples=8, norm=norm)
+    return LossModule(model.double().to(DEVICE).train(), BESNNObjective(entropy_weight=0.1, gradient_weight=0.5, k=1))
+
+
+def plain_step(module):
+    def step(x, labels, factors):
+        module.zero_grad(set_to_none=False)
+        terms = module(x, labels, factors)
+        sum(terms.values()).backward()
+        return terms
+
+    return step
+
+
+@pytest.mark.parametrize("norm", ["shared", "member"])
+def test_compiled_steps_give_the_gradients_and_statistics_of_plain_ones(norm):
+    module = loss_module(norm)
+    reference = copy.deepcopy(module)
+    compiled, plain = CompiledStep(plain_step(module), module, backend=BACKEND), plain_step(reference)
+    for number in range(6):
+        factors = {"gradient": 4.0 * (number % 2)}
+        x, labels = torch.rand(12, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(12, device=DEVICE) % 3
+        torch.manual_seed(number)
+        terms = compiled(x, labels, factors)
+        torch.manual_seed(number)
+        expected = plain(x, labels, factors)
+        torch.testing.assert_close(terms, expected, rtol=1e-9, atol=1e-12)
+        for ours, theirs in zip(module.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-8, atol=1e-12)
+        torch.testing.assert_close(dict(module.named_buffers()), dict(reference.named_buffers()), rtol=1e-9, atol=1e-12)
+    assert not compiled.failed
+    assert len(compiled.compiled) == 2
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_compiled_run_ends_with_the_weights_of_a_plain_one(precision, monkeypatch):
+    recipe = load_recipe("two-moons", ["training.epochs=1", "data.limit=1000", f"training.precision={precision}"])
+    plain = fit_detector(recipe, two_moons(), fabric=make_fabric(precision, "cpu")).detector.model
+
+    def compiled(trainer):
+        steps.append(CompiledStep(trainer._gradients, trainer.terms, trainer.fabric.autocast, "aot_eager"))
+        return steps[0]
+
+    steps = []
+    monkeypatch.setattr(Trainer, "_fastest_step", compiled)
+    model = fit_detector(recipe, two_moons(), fabric=make_fabric(precision, "cpu")).detector.model
+    assert steps[0].compiled
+    tolerance = 1e-5 if precision == "fp32" else 1e-2
+    torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=tolerance, atol=tolerance)
+
+
+def test_a_combination_that_never_comes_back_is_not_compiled():
+    module = loss_module()
+    compiled = CompiledStep(plain_step(module), module, backend=BACKEND)
+    x, labels = torch.rand(6, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(6, device=DEVICE) % 3
+    for number in range(3):
+        compiled(x, labels, {"gradient": number / 10})
+    assert not compiled.compiled
+
+
+class Branching(nn.Module):
+    """Goes two ways depending on the values that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, x, labels, factors):
+        y = self.layer(x).mean()
+        return {"loss": y * y if bool(y > 0) else -y}
+
+
+def test_a_network_that_cannot_be_compiled_trains_all_the_same():
+    module = Branching().to(DEVICE)
+    compiled, plain = CompiledStep(plain_step(module), module, backend=BACKEND), plain_step(module)
+    x = torch.rand(4, 2, device=DEVICE)
+    for _ in range(3):
+        terms = compiled(x, x, {})
+        gradient = module.layer.weight.grad.clone()
+        torch.testing.assert_close(terms, plain(x, x, {}))
+        torch.testing.assert_close(gradient, module.layer.weight.grad)
+    assert compiled.failed

@@ -1,0 +1,121 @@
+"""Training that starts from weights somebody trained before: of a model file, or of a network of the user's own."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from besnn.detector import Detector
+from besnn.errors import DataError, InputError
+from besnn.fitting import fit_detector
+from besnn.layers import batch_ensemble, fast_parameters
+from besnn.model import Preprocessing, convnet
+from besnn.training import build_method, parse_recipe
+from besnn.training.build import freeze_weights, pretrained_backbone
+from besnn.training.config import BackboneConfig, OptimiserConfig
+from besnn.training.optimiser import parameter_groups
+
+SHAPE = (1, 8, 8)
+SETTINGS = ("backbone={hidden: [4, 6], feature_dim: 5}", "training.epochs=2", "data.validation=0", "data.calibration=0")
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_recipe, stripes, tmp_path_factory):
+    """A trained softmax network and its file."""
+    path = tmp_path_factory.mktemp("plain") / "plain.safetensors"
+    detector = fit_detector(tiny_recipe(*SETTINGS, "method=softmax"), stripes).detector
+    detector.save(path)
+    return detector, path
+
+
+def config(path, **others):
+    return BackboneConfig(**{"name": "convnet", "hidden": (4, 6), "feature_dim": 5, "weights": str(path), **others})
+
+
+def same(one, other):
+    return all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+
+
+def test_the_trunk_comes_from_the_file_and_the_head_starts_afresh(plain):
+    detector, path = plain
+    backbone = pretrained_backbone(config(path), SHAPE)
+    assert same(backbone.trunk, detector.model.feature_extractor.trunk)
+    assert not same(backbone.head, detector.model.feature_extractor.head)
+    assert all(parameter.requires_grad for parameter in backbone.parameters())
+
+
+def test_frozen_weights_are_those_of_the_trunks_layers(plain):
+    backbone = pretrained_backbone(config(plain[1], frozen=True), SHAPE)
+    kept = [name for name, parameter in backbone.named_parameters() if not parameter.requires_grad]
+    assert kept == ["trunk.0.weight", "trunk.4.weight"]  # the convolutions: no norms, no biases, no head
+
+
+def test_what_is_frozen_is_in_no_group_and_does_not_move():
+    network = convnet(SHAPE, (4,), 3)
+    freeze_weights(network.trunk)
+    ensemble = batch_ensemble(network, 2, norm="member")
+    grouped = {id(p) for group in parameter_groups(ensemble, OptimiserConfig()) for p in group["params"]}
+    frozen = ensemble.trunk[0].weight
+    assert grouped == {id(parameter) for parameter in ensemble.parameters()} - {id(frozen)}
+    assert grouped >= {id(parameter) for parameter in fast_parameters(ensemble)}
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_recipe_that_starts_from_a_file(frozen, plain, tiny_recipe, stripes, tmp_path):
+    detector, path = plain
+    copy = tmp_path / "start.safetensors"
+    copy.write_bytes(path.read_bytes())
+    start = (f"backbone.weights={copy}", f"backbone.frozen={str(frozen).lower()}", "method.norm=member")
+    converted = fit_detector(tiny_recipe(*SETTINGS, *start), stripes).detector
+    convolutions = [(converted.model.feature_extractor.trunk[i], detector.model.feature_extractor.trunk[i]) for i in (0, 4)]
+    assert all(torch.equal(new.weight, old.weight) == frozen for new, old in convolutions)
+    assert all(bool((new.r.std(0) > 0).any()) for new, _ in convolutions)  # the members differ
+    converted.save(tmp_path / "converted.safetensors")
+    copy.unlink()  # a model file stands alone
+    again = Detector.load(tmp_path / "converted.safetensors")
+    np.testing.assert_allclose(again.score(stripes.inputs), converted.score(stripes.inputs), atol=1e-6)
+
+
+def test_a_network_of_the_users_own_with_its_own_preprocessing(tiny_recipe, stripes, tmp_path):
+    body = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten())
+    before = {name: value.clone() for name, value in body.state_dict().items()}
+    freeze_weights(body)
+    extractor = nn.Sequential(body, nn.Linear(108, 5))
+    recipe = tiny_recipe(*SETTINGS)
+    from_pixels = Preprocessing(SHAPE, torch.zeros(1), torch.full((1,), 255.0))
+    detector = fit_detector(recipe, stripes, feature_extractor=extractor, preprocessing=from_pixels).detector
+    assert torch.equal(detector.model.feature_extractor[0][0].weight, before["0.weight"])
+    assert all(torch.equal(value, before[name]) for name, value in body.state_dict().items())  # yours is left alone
+    assert float(detector.preprocessing.std) == 255
+    path = tmp_path / "mine.safetensors"
+    detector.save(path)
+    with pytest.raises(InputError, match="holds a network of your own"):
+        Detector.load(path)
+    again = Detector.load(path, build_method(recipe, SHAPE, 2, extractor)[0])
+    np.testing.assert_allclose(again.score(stripes.inputs), detector.score(stripes.inputs), atol=1e-6)
+
+
+def test_a_run_does_not_continue_from_other_weights(tiny_recipe, stripes, tmp_path):
+    recipe = tiny_recipe(*SETTINGS)
+    networks = [convnet(SHAPE, (4,), 5) for _ in range(2)]
+    fit_detector(recipe, stripes, feature_extractor=networks[0], run_folder=tmp_path)
+    fit_detector(recipe, stripes, feature_extractor=networks[0], run_folder=tmp_path, resume=True)
+    with pytest.raises(InputError, match="belongs to another recipe or other data"):
+        fit_detector(recipe, stripes, feature_extractor=networks[1], run_folder=tmp_path, resume=True)
+
+
+def test_wrong_use(plain, tmp_path):
+    _, path = plain
+    nothing = tmp_path / "nothing.safetensors"
+    with pytest.raises(InputError, match="backbone 'mlp' has no trunk"):
+        pretrained_backbone(config(path, name="mlp"), (2,))
+    with pytest.raises(DataError, match=r"nothing\.safetensors' holds no trunk of 'convnet' \(.*\): train one with"):
+        pretrained_backbone(config(nothing), SHAPE)
+    nothing.write_bytes(b"no tensors")
+    with pytest.raises(DataError, match=r"holds no trunk of 'convnet'"):
+        pretrained_backbone(config(nothing), SHAPE)
+    with pytest.raises(DataError, match=r"holds no trunk of 'convnet' \(Error\(s\) in loading") as caught:
+        pretrained_backbone(config(path, hidden=(4, 7)), SHAPE)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=r"backbone\.frozen=true keeps weights that nobody trained"):
+        parse_recipe({"name": "mine", "data": {"source": "digits"}, "backbone": {"frozen": True}})
