@@ -8,7 +8,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PACKAGE := $(shell find src -type f -not -name '*.pyc') pyproject.toml
 REST := $(shell find tests benchmarks examples docs results -type f -not -name '*.pyc') README.md
 
-.PHONY: demo test lint types unit format clean install
+BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
+
+.PHONY: demo test lint types unit browser format clean install
 
 install: $(FULL)
 
@@ -46,8 +48,14 @@ lint: $(FULL)
 types: $(FULL)
 	$(BIN)/mypy
 
-unit: $(FULL)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=95 -q
+unit: $(FULL) browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=95 -q -rs
+
+# The page is tested in a real browser: Debian's where it may be installed, or one that is there.
+browser:
+	@{ $(BROWSER); } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+		apt-get install -y -qq chromium >/dev/null; } \
+		|| echo "no browser: the page's tests are skipped (apt-get install chromium, or set BESNN_CHROMIUM)"
 
 format: $(FULL)
 	$(BIN)/ruff check --fix-only .

@@ -69,7 +69,8 @@ def _company(record: dict[str, Any]) -> str:
         return "Nothing else was at work on the machine."
     return (
         f"Others were at work on the machine (load average {load:.0f} on {cores} cores): rates and times are far from what it "
-        "can do. The share by processor time depends least on that."
+        "can do, and the shares tell more of the others than of the service. Only what was lost or wrong counts here: for "
+        "speed, run it on a quiet machine."
     )
 
 

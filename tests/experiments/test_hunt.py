@@ -9,7 +9,7 @@ import pytest
 from besnn.cli.app import run as besnn
 from besnn.data import made_up_outliers
 from besnn.errors import InputError
-from besnn.experiments.hunt import hunt_runs, hunt_table
+from besnn.experiments.hunt import hunt_runs, hunt_table, others_table
 from besnn.training.record import read_record, write_record
 
 
@@ -46,6 +46,19 @@ def test_the_table_puts_the_best_first_and_takes_means_over_kinds(tmp_path: Path
     assert second.cells[0] == "worse"
     assert hunt_table(tmp_path, "cifar10").title == "Recipe hunt on cifar10"
     assert len(hunt_table(tmp_path, "cifar10").rows) == 1
+
+
+def test_other_methods_have_a_table_of_their_own_by_their_own_scores(tmp_path: Path) -> None:
+    made_up = {"predictive-entropy": {"noise": 0.9, "mosaics": 0.7}, "kernel-confidence": {"noise": 0.6, "mosaics": 0.8}}
+    made_up["tempered-entropy"] = made_up["predictive-entropy"]
+    for method in ("softmax", "duq", "be-snn"):
+        fields = {"in": "fashion-mnist", "method": method, "variant": method, "validation_accuracy": 0.9, "made_up": made_up}
+        write_record(tmp_path / "hunt" / f"{method}.json", fields)
+    assert [row.cells for row in others_table(tmp_path).rows] == [
+        ("duq", "90.00 %", "kernel confidence", "0.7000"),
+        ("softmax", "90.00 %", "predictive entropy", "0.8000"),
+    ]
+    assert [row.cells[0] for row in hunt_table(tmp_path).rows] == ["be-snn"]
 
 
 def test_an_unknown_hunt_is_refused() -> None:

@@ -194,3 +194,18 @@ class TestGpuPath:
         network._on_gpu(raw)
         network.to("cpu")
         assert network._fused is None
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="here members do run side by side")
+    @torch.no_grad()
+    def test_members_run_one_after_the_other_where_they_cannot_side_by_side(self, network, raw):
+        expected, tried = network._on_gpu(raw), []
+
+        def graphs(plain, example):
+            tried.append(plain)
+            outputs = plain(example)  # without a GPU there are no streams
+            return lambda batch: outputs
+
+        network._graphs = graphs
+        recording = network._record(network._on_gpu, raw)
+        assert tried == [network._side_by_side, network._on_gpu]
+        assert torch.equal(recording(raw)[0], expected[0])

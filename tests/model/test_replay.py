@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from besnn.model.replay import Network, Outputs, Replayed
+from besnn.model.replay import CudaGraphs, Network, Outputs, Replayed
 
 
 def double(batch: Tensor) -> Outputs:
@@ -84,7 +84,7 @@ def test_a_copy_records_for_itself(replayed):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_graphs_give_what_the_network_gives():
     weight = torch.randn(4, 4, device="cuda")
-    network = Replayed(lambda batch: (batch @ weight, batch.sum(0)))
+    network = Replayed(lambda batch: (batch @ weight, batch.sum(0)), CudaGraphs())
     for _ in range(6):
         batch = torch.randn(3, 4, device="cuda")
         with torch.inference_mode():

@@ -14,7 +14,7 @@ from besnn.layers import fold
 from besnn.layers.fuse import fuse
 from besnn.model import InferenceNetwork
 from besnn.model.inference import halve
-from besnn.model.replay import Outputs, Replayed
+from besnn.model.replay import CudaGraphs, Outputs, Replayed
 
 
 @torch.inference_mode()
@@ -50,7 +50,7 @@ def compare_layouts(setting: Setting) -> Findings:
             "apart, channels last": layout(),
             "apart, channels last, in parts": lambda: network(raw),
         }
-    timings = take_turns(runs, setting.device, setting.rounds, setting.warm_up)
+    timings = take_turns(runs, setting.device, setting.rounds, setting.warm_up, setting.burst)
     return Findings([Figure(work, "be-snn", name, timing, members=MEMBERS) for name, timing in timings.items()])
 
 
@@ -58,5 +58,5 @@ def _run(network: InferenceNetwork, extractor: nn.Module, raw: Tensor, half: boo
     def plain(batch: Tensor) -> Outputs:
         return network.outputs(batch, [extractor], half)
 
-    run = Replayed(plain) if raw.is_cuda else plain
+    run = Replayed(plain, CudaGraphs()) if raw.is_cuda else plain
     return lambda: run(raw)

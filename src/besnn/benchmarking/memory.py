@@ -33,18 +33,22 @@ def _file_size(setting: Setting, members: int) -> int:
 
 @torch.no_grad()
 def peak_of_scoring(setting: Setting) -> Findings:
-    """The most memory that scoring a batch takes, beside the floor: the input and output of its widest layer."""
+    """The most memory that scoring a batch takes, recording included, beside the floor.
+
+    The floor is the input and output of the widest layer, of all members: the network's rows are members · batch.
+    """
     work = f"memory to score {setting.images} images"
     if setting.device.type != "cuda":
         return Findings(left_out=[f"{work}: only a GPU counts what is allocated on it"])
     raw = images_for(setting, setting.images)
     network = InferenceNetwork(besnn_model(setting), preprocessing_for(setting))
-    floor = widest_layer(network, raw) * setting.products.itemsize / torch.float32.itemsize
+    floor = MEMBERS * widest_layer(network, raw) * setting.products.itemsize / torch.float32.itemsize
     network(raw[:1])  # what stays allocated from the first call on
     synchronise(setting.device)
     before = torch.cuda.memory_allocated(setting.device)
     torch.cuda.reset_peak_memory_stats(setting.device)
-    network(raw)
+    for _ in range(4):  # until it is recorded
+        network(raw)
     peak = torch.cuda.max_memory_allocated(setting.device) - before
     return Findings(targets=[Target(work, "peak over the widest layer's input and output", peak / floor, 1.2)])
 

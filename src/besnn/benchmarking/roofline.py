@@ -15,7 +15,8 @@ class Rates:
     """What a machine was measured to do in a second.
 
     Attributes:
-        flops: floating-point operations of a large matrix product, in the type that the work uses.
+        flops: floating-point operations of a large matrix product or convolution, whichever does more, in the type that the
+            work uses.
         bytes: read plus written, by a large copy.
         type: that type.
     """
@@ -45,7 +46,7 @@ class Work:
         return max(self.flops / rates.flops, self.bytes / rates.bytes)
 
 
-def measure_rates(device: torch.device, dtype: torch.dtype, side: int, size: int, rounds: int = 7) -> Rates:
+def measure_rates(device: torch.device, dtype: torch.dtype, side: int, size: int, rounds: int = 20) -> Rates:
     """The rates of a device.
 
     Args:
@@ -56,11 +57,19 @@ def measure_rates(device: torch.device, dtype: torch.dtype, side: int, size: int
         rounds: how often each is timed; the best counts, since it is a limit that is looked for.
     """
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    channels = min(side // 4, 256)
+    maps = torch.randn(16, channels, 32, 32, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    filters = torch.randn(channels, channels, 3, 3, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
     source = torch.empty(size, dtype=torch.uint8, device=device).random_()
     target = torch.empty_like(source)
-    timings = take_turns({"product": lambda: left @ right, "copy": lambda: target.copy_(source)}, device, rounds, warm_up=2)
-    product, copy = (min(timings[name].quartiles) for name in ("product", "copy"))
-    return Rates(2 * side**3 / product, 2 * size / copy, str(dtype).removeprefix("torch."))
+    work: dict[str, Callable[[], object]] = {
+        "product": lambda: left @ right,
+        "convolution": lambda: torch.conv2d(maps, filters, padding=1),
+        "copy": lambda: target.copy_(source),
+    }
+    seconds = {name: timing.fastest for name, timing in take_turns(work, device, rounds, warm_up=2).items()}
+    flops = max(2 * side**3 / seconds["product"], 18 * channels * maps.numel() / seconds["convolution"])
+    return Rates(flops, 2 * size / seconds["copy"], str(dtype).removeprefix("torch."))
 
 
 def work_of(run: Callable[[], object], *tensors: Tensor) -> Work:

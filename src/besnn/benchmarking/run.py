@@ -11,7 +11,7 @@ from besnn.benchmarking.scoring import MEMBERS, besnn_model, score_by_members, s
 from besnn.benchmarking.setting import Setting
 from besnn.benchmarking.training import train_by_samples, train_steps
 from besnn.errors import InputError
-from besnn.training.provenance import provenance
+from besnn.training.provenance import hardware, provenance
 
 BENCH = "bench"
 ROWS: dict[str, Callable[[Setting], Findings]] = {
@@ -49,6 +49,7 @@ def bench_record(findings: Findings, setting: Setting) -> dict[str, object]:
     seconds = next((figure.timing.seconds for figure in findings.figures if figure.method == "be-snn"), 0.0)
     return {
         "experiment": BENCH,
+        "variant": hardware(setting.device),
         "method": "be-snn",
         "in": "fashion-mnist",
         "members": MEMBERS,

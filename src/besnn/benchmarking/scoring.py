@@ -165,9 +165,8 @@ def score_by_members(setting: Setting) -> Findings:
 def _time(work: str, runs: dict[tuple[str, str, int], Score], raw: Tensor, setting: Setting) -> Findings:
     # Counted first: a network that is replayed on a GPU shows no operations any more.
     floors = {key: _least_work(run, raw, setting).floor(setting.rates) for key, run in runs.items()}
-    timings = take_turns(
-        {str(key): _on(run, raw) for key, run in runs.items()}, setting.device, setting.rounds, setting.warm_up
-    )
+    passes = {str(key): _on(run, raw) for key, run in runs.items()}
+    timings = take_turns(passes, setting.device, setting.rounds, setting.warm_up, setting.burst)
     return Findings([Figure(work, key[0], key[1], timings[str(key)], floors[key], key[2]) for key in runs])
 
 

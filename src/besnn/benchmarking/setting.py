@@ -22,6 +22,7 @@ class Setting:
         device: where they run.
         rounds: passes of each piece of work that are timed.
         warm_up: passes before them: libraries choose algorithms, and on a GPU what comes back is recorded.
+        burst: passes in a row of which the mean is one round.
         widths: of the FashionMNIST network's convolutions; the paper's unless the run is a trial.
         images: scored at a time.
         ensemble_sizes: N, from one member up.
@@ -38,6 +39,7 @@ class Setting:
     device: torch.device
     rounds: int
     warm_up: int
+    burst: int = 1
     widths: tuple[int, int, int] = (64, 128, 128)
     images: int = 500
     ensemble_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
@@ -68,8 +70,8 @@ class Setting:
 def full(device: torch.device) -> Setting:
     """The sizes that results are reported for; on a CPU the density is a tenth of a GPU's, to end within minutes."""
     if device.type == "cuda":
-        return Setting(device, rounds=50, warm_up=8)
-    return Setting(device, rounds=5, warm_up=1, steps=3, stored=20_000, queries=500, side=2048, size=2**28)
+        return Setting(device, rounds=50, warm_up=4, burst=10)
+    return Setting(device, rounds=5, warm_up=1, steps=3, stored=20_000, queries=500, side=1024, size=2**27)
 
 
 def quick(device: torch.device) -> Setting:

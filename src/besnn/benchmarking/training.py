@@ -22,6 +22,8 @@ from besnn.training.reporting import Silent
 from besnn.training.source import ArraySource
 
 WORK = "training step"
+LONG = "training.epochs=1000"
+"""A run so long that the trainer compiles its step on a GPU."""
 
 
 class _EnoughError(Exception):
@@ -38,13 +40,13 @@ class StepClock(Silent):
         """Looks at the clock."""
         synchronise(self.setting.device)
         self.marks.append(time.perf_counter())
-        if len(self.marks) > self.setting.warm_up + self.setting.steps + 1:
+        if len(self.marks) > _warm_up(self.setting) + self.setting.steps + 1:
             raise _EnoughError
 
     @property
     def timing(self) -> Timing:
         """Of one step."""
-        marks = self.marks[self.setting.warm_up + 1 :]
+        marks = self.marks[_warm_up(self.setting) + 1 :]
         return Timing.of([end - begin for begin, end in itertools.pairwise(marks)])
 
 
@@ -55,9 +57,12 @@ def train_steps(setting: Setting) -> Findings:
         "with the penalty": _time_steps(setting, "training.gradient_every=1"),
         "without it": _time_steps(setting, "training.gradient_every=1", "method.gradient_weight=0"),
     }
+    if setting.device.type == "cuda":
+        timed["with the penalty, compiled"] = _time_steps(setting, "training.gradient_every=1", LONG)
     findings = Findings([Figure(work, "be-snn", variant, timing, members=4) for variant, timing in timed.items()])
     if setting.device.type == "cuda":
-        findings.targets.append(Target(work, "milliseconds with the penalty", 1e3 * timed["with the penalty"].seconds, 6.0))
+        compiled = timed["with the penalty, compiled"].seconds
+        findings.targets.append(Target(work, "milliseconds with the penalty, compiled", 1e3 * compiled, 6.0))
     findings.checks.append(penalty_check(work, setting.device))
     return findings
 
@@ -75,12 +80,17 @@ def train_by_samples(setting: Setting) -> Findings:
     return Findings(figures, [Target(work, claim, many.seconds / few.seconds, 1.3)])
 
 
+def _warm_up(setting: Setting) -> int:
+    """Steps before the clock runs; a GPU's step is compiled and recorded in the first few."""
+    return 8 if setting.device.type == "cuda" else setting.warm_up
+
+
 def _time_steps(setting: Setting, *overrides: str) -> Timing:
     sizes = [f"training.batch_size={setting.batch}", f"backbone.widths={list(setting.widths)}", *setting.recipe]
     recipe = load_recipe("fashion-mnist", ["method.members=4", *sizes, *overrides])
     fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
     generator = np.random.default_rng(0)
-    count = setting.batch * (setting.warm_up + setting.steps + 2)
+    count = setting.batch * (_warm_up(setting) + setting.steps + 2)
     images = generator.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
     source = ArraySource(
         Dataset(images, np.arange(count) % CLASSES, tuple(map(str, range(CLASSES))), "random", {}), fabric.device

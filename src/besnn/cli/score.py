@@ -24,7 +24,10 @@ def score(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="INPUT", help=f"What to score: {DATA_HELP}, or one image.", autocompletion=complete_data, show_default=False
+            metavar="INPUT",
+            help=f"What to score: {DATA_HELP}, or one image; on Ray also an address, such as s3://bucket/folder.",
+            autocompletion=complete_data,
+            show_default=False,
         ),
     ],
     output: Annotated[

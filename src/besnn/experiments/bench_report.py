@@ -14,6 +14,7 @@ from besnn.training.record import read_record
 
 FIGURES = ("Work", "Method", "N", "How", "Milliseconds", "Quartiles", "Floor")
 TARGETS = ("Work", "Target", "Measured", "At most", "Met")
+_TARGET_NOTE = "Ratios and milliseconds of the medians above; bytes of files."
 CHECKS = ("Work", "Compared with", "Error", "At most")
 
 
@@ -36,12 +37,12 @@ def bench_tables(record: Mapping[str, Any]) -> list[Table]:
     where, rates = record["provenance"]["hardware"], record["rates"]
     note = (
         "Median and quartiles over rounds, in which all take turns. Floor: operations over the "
-        f"{rates['flops'] / 1e12:.3g} TFLOP/s that a matrix product in {rates['type']} reached here, or bytes over the "
-        f"{rates['bytes'] / 1e9:.3g} GB/s of a copy, whichever takes longer."
+        f"{rates['flops'] / 1e12:.3g} TFLOP/s that a matrix product or convolution in {rates['type']} reached here, or bytes "
+        f"over the {rates['bytes'] / 1e9:.3g} GB/s of a copy, whichever takes longer."
     )
     return [
         Table(f"Time on {where}", FIGURES, 4, [Row(_figure_cells(figure)) for figure in record["figures"]], note),
-        Table(f"Targets on {where}", TARGETS, 2, [Row(_target_cells(target)) for target in record["targets"]], ""),
+        Table(f"Targets on {where}", TARGETS, 2, [Row(_target_cells(target)) for target in record["targets"]], _TARGET_NOTE),
         Table(f"Checks on {where}", CHECKS, 2, [Row(_check_cells(check)) for check in record["checks"]], "Largest errors."),
     ]
 

@@ -80,8 +80,7 @@ def hunt_table(results: Path, in_name: str = "fashion-mnist") -> Table:
         "Tempered entropy, worst kind",
     )
     note = "One seed. Scores: mean AUROC over the kinds of made-up outliers of a validation split of the training set."
-    title = "Recipe hunt" if in_name == "fashion-mnist" else f"Recipe hunt on {in_name}"
-    return Table(title, header, 1, rows, note)
+    return Table(_title(in_name), header, 1, rows, note)
 
 
 def others_table(results: Path, in_name: str = "fashion-mnist") -> Table:
@@ -93,7 +92,12 @@ def others_table(results: Path, in_name: str = "fashion-mnist") -> Table:
             accuracy = f"{100 * fields['validation_accuracy']:.2f} %"
             rows.append(Row((fields["variant"], accuracy, own.replace("-", " "), f"{mean_auroc(fields, own):.4f}")))
     note = "One seed. AUROC: mean over the kinds of made-up outliers of a validation split of the training set."
-    return Table("Recipe hunt, other methods", ("Setting", "Validation accuracy", "Score", "AUROC"), 1, rows, note)
+    header = ("Setting", "Validation accuracy", "Score", "AUROC")
+    return Table(f"{_title(in_name)}, other methods", header, 1, rows, note)
+
+
+def _title(in_name: str) -> str:
+    return "Recipe hunt" if in_name == "fashion-mnist" else f"Recipe hunt on {in_name}"
 
 
 def mean_auroc(fields: dict[str, Any], score: str) -> float:

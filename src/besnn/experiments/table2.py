@@ -53,7 +53,7 @@ def time_methods(
     images = torch.randint(0, 256, (IMAGES, *benchmark.input_shape), dtype=torch.uint8).to(device)
     with torch.inference_mode():
         passes = {run.name: _pass(model, images) for run, model in zip(runs, models, strict=True)}
-        timings = take_turns(passes, device, rounds)
+        timings = take_turns(passes, device, rounds, burst=10 if device.type == "cuda" else 1)
     for run, model in zip(runs, models, strict=True):
         fields = {
             "experiment": run.experiment,

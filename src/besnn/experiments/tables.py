@@ -9,10 +9,11 @@ from besnn.evaluation.comparison import DETECTION_HEADER, PAPER_SCORE, Row, plus
 from besnn.evaluation.records import Record, load_records, spread
 from besnn.evaluation.tables import Table, build_tables
 from besnn.evaluation.wording import method_name
+from besnn.experiments.benchmarks import BENCHMARKS
 from besnn.experiments.conversion import CONVERSION
 from besnn.experiments.cost import COST
 from besnn.experiments.cost_table import cost_table
-from besnn.experiments.hunt import HUNT, hunt_table
+from besnn.experiments.hunt import HUNT, hunt_table, others_table
 from besnn.experiments.layer_table import layer_table
 from besnn.training.record import read_record
 
@@ -24,7 +25,8 @@ def result_tables(results: Path) -> list[Table]:
     """Every table that the records under a folder make: the paper's with ours beside, the further experiments', Figure 1's."""
     records = [record for record in load_records(results) if record.setting.experiment not in ("figure1", COST, HUNT)]
     shown = [*map(_reported, records), *(_tempering(each) for each in records if each.setting.experiment == "table3")]
-    hunts = [hunt_table(results), hunt_table(results, "cifar10"), layer_table(results, "cifar10", "cifar-resnet18")]
+    hunts = [table(results, in_name) for in_name in BENCHMARKS for table in (hunt_table, others_table)]
+    hunts.append(layer_table(results, "cifar10", "cifar-resnet18"))
     tables = [*build_tables(shown), cost_table(results), figure1_table(results), *hunts]
     notes = _data_notes(results)
     return [

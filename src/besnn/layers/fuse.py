@@ -118,6 +118,7 @@ def _join_first_blocks(folded: fx.GraphModule) -> None:
             call = folded.graph.call_module(name, (nodes[0].args[0],))
             parts = [folded.graph.call_function(operator.getitem, (call, member)) for member in range(len(nodes))]
         for node, part in zip(nodes, parts, strict=True):
+            part.meta.update(node.meta)
             pool = _only_user(node)
             assert pool is not None
             pool.replace_all_uses_with(part)

@@ -1,12 +1,16 @@
 """Kernels for NVIDIA GPUs, in Triton: what torch runs as several passes over memory, in one.
 
-Imported only where there is such a GPU. Each has an equal in plain PyTorch in `besnn.layers.fuse`.
+Used only where there is such a GPU. Each has an equal in plain PyTorch in `besnn.layers.fuse`.
 """
 
 import torch
-import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
+
+try:
+    import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
+except ImportError:  # a machine without a GPU need not have it
+    triton = None
 
 _BLOCK = 1024
 _PLACES = 64
@@ -21,25 +25,6 @@ def max_pool(x: Tensor) -> Tensor:
     count = y.numel()
     _max_pool[(triton.cdiv(count, _BLOCK),)](x, y, count, height, width, channels, _BLOCK)
     return y
-
-
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _max_pool(x, y, count, height, width, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = index < count
-    channel = index % CHANNELS
-    place = index // CHANNELS
-    column = place % (width // 2)
-    line = place // (width // 2)
-    row = line % (height // 2)
-    image = line // (height // 2)
-    corner = x + ((image * height + 2 * row) * width + 2 * column) * CHANNELS + channel
-    below = width * CHANNELS
-    upper = tl.maximum(tl.load(corner, inside), tl.load(corner + CHANNELS, inside), propagate_nan=tl.PropagateNan.ALL)
-    lower = tl.maximum(
-        tl.load(corner + below, inside), tl.load(corner + below + CHANNELS, inside), propagate_nan=tl.PropagateNan.ALL
-    )
-    tl.store(y + index, tl.maximum(upper, lower, propagate_nan=tl.PropagateNan.ALL), inside)
 
 
 def first_block(x: Tensor, weight: Tensor, bias: Tensor, kernel: int, padding: int) -> Tensor:
@@ -68,34 +53,54 @@ def first_block(x: Tensor, weight: Tensor, bias: Tensor, kernel: int, padding: i
     return y.permute(0, 1, 4, 2, 3)
 
 
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _first_block(  # type: ignore[no-untyped-def]
-    x, weight, bias, y, places, inputs, height, width, rows, columns,
-    KERNEL: tl.constexpr, PADDING: tl.constexpr, DEPTH: tl.constexpr, CHANNELS: tl.constexpr, PLACES: tl.constexpr,
-):  # fmt: skip
-    member = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * PLACES + tl.arange(0, PLACES)
-    inside = place < places
-    column = place % columns
-    row = (place // columns) % rows
-    image = place // (columns * rows)
-    tap = tl.arange(0, DEPTH)
-    channel = tl.arange(0, CHANNELS)
-    source = tap // (KERNEL * KERNEL)
-    down = (tap // KERNEL) % KERNEL
-    right = tap % KERNEL
-    filters = tl.load(weight + (member * DEPTH + tap[:, None]) * CHANNELS + channel[None, :])
-    best = tl.full((PLACES, CHANNELS), float("-inf"), tl.float32)
-    for i in tl.static_range(2):
-        for j in tl.static_range(2):
-            at_row = 2 * row[:, None] + (i - PADDING) + down[None, :]
-            at_column = 2 * column[:, None] + (j - PADDING) + right[None, :]
-            there = (at_row >= 0) & (at_row < height) & (at_column >= 0) & (at_column < width)
-            there = there & inside[:, None] & (source < inputs)[None, :]
-            pixel = x + ((image[:, None] * inputs + source[None, :]) * height + at_row) * width + at_column
-            patch = tl.load(pixel, there, other=0.0)
-            best = tl.maximum(best, tl.dot(patch, filters), propagate_nan=tl.PropagateNan.ALL)
-    shift = tl.load(bias + member * CHANNELS + channel)
-    out = tl.maximum(best + shift[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL)
-    target = y + (member * places + place[:, None]) * CHANNELS + channel[None, :]
-    tl.store(target, out.to(y.dtype.element_ty), inside[:, None])
+if triton is not None:
+
+    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+    def _max_pool(x, y, count, height, width, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = index < count
+        channel = index % CHANNELS
+        place = index // CHANNELS
+        column = place % (width // 2)
+        line = place // (width // 2)
+        row = line % (height // 2)
+        image = line // (height // 2)
+        corner = x + ((image * height + 2 * row) * width + 2 * column) * CHANNELS + channel
+        below = width * CHANNELS
+        upper = tl.maximum(tl.load(corner, inside), tl.load(corner + CHANNELS, inside), propagate_nan=tl.PropagateNan.ALL)
+        lower = tl.maximum(
+            tl.load(corner + below, inside), tl.load(corner + below + CHANNELS, inside), propagate_nan=tl.PropagateNan.ALL
+        )
+        tl.store(y + index, tl.maximum(upper, lower, propagate_nan=tl.PropagateNan.ALL), inside)
+
+    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+    def _first_block(  # type: ignore[no-untyped-def]
+        x, weight, bias, y, places, inputs, height, width, rows, columns,
+        KERNEL: tl.constexpr, PADDING: tl.constexpr, DEPTH: tl.constexpr, CHANNELS: tl.constexpr, PLACES: tl.constexpr,
+    ):  # fmt: skip
+        member = tl.program_id(1).to(tl.int64)
+        place = tl.program_id(0).to(tl.int64) * PLACES + tl.arange(0, PLACES)
+        inside = place < places
+        column = place % columns
+        row = (place // columns) % rows
+        image = place // (columns * rows)
+        tap = tl.arange(0, DEPTH)
+        channel = tl.arange(0, CHANNELS)
+        source = tap // (KERNEL * KERNEL)
+        down = (tap // KERNEL) % KERNEL
+        right = tap % KERNEL
+        filters = tl.load(weight + (member * DEPTH + tap[:, None]) * CHANNELS + channel[None, :])
+        best = tl.full((PLACES, CHANNELS), float("-inf"), tl.float32)
+        for i in tl.static_range(2):
+            for j in tl.static_range(2):
+                at_row = 2 * row[:, None] + (i - PADDING) + down[None, :]
+                at_column = 2 * column[:, None] + (j - PADDING) + right[None, :]
+                there = (at_row >= 0) & (at_row < height) & (at_column >= 0) & (at_column < width)
+                there = there & inside[:, None] & (source < inputs)[None, :]
+                pixel = x + ((image[:, None] * inputs + source[None, :]) * height + at_row) * width + at_column
+                patch = tl.load(pixel, there, other=0.0)
+                best = tl.maximum(best, tl.dot(patch, filters), propagate_nan=tl.PropagateNan.ALL)
+        shift = tl.load(bias + member * CHANNELS + channel)
+        out = tl.maximum(best + shift[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL)
+        target = y + (member * places + place[:, None]) * CHANNELS + channel[None, :]
+        tl.store(target, out.to(y.dtype.element_ty), inside[:, None])

@@ -85,7 +85,10 @@ class Rewrite:
         layouts = {self.layout[argument] for argument in arguments}
         if flattens_rows(node, module) and self.layout[arguments[0]] in ("shared", "apart"):
             parts = self.value[arguments[0]]
-            return tuple(self.new.call_function(torch.flatten, (part, 1)) for part in parts), self.layout[arguments[0]]
+            flat = tuple(self.new.call_function(torch.flatten, (part, 1)) for part in parts)
+            for new, part in zip(flat, parts, strict=True):
+                new.meta.update(part.meta)
+            return flat, self.layout[arguments[0]]
         if layouts == {"shared"} and is_rowwise(node, module):
             return self._copy_of_shared(node, module), "shared"
         if self._stays_apart(node, module):
@@ -183,7 +186,10 @@ class Rewrite:
                 value = self._in_layout(old, layout, batch_dim)
                 return value[member % len(value)]  # one for each member, or the same one for all
 
-            return self.new.node_copy(node, argument)
+            new = self.new.node_copy(node, argument)
+            if layout == "apart":
+                new.meta["member"] = member  # what `SideBySide` goes by
+            return new
 
         return tuple(of_member(member) for member in range(self.members if layout == "apart" else 1))
 

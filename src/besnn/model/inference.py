@@ -4,7 +4,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, fx, nn
@@ -14,9 +14,10 @@ from besnn.errors import InputError
 from besnn.layers import Tapped, batch_ensemble, fold, members_of, ones
 from besnn.layers.folded import FoldedLinear
 from besnn.layers.fuse import fuse
+from besnn.layers.side_by_side import SideBySide
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier
-from besnn.model.replay import Outputs, Replayed
+from besnn.model.replay import CudaGraphs, Network, Outputs, Replayed
 
 _logger = logging.getLogger(__name__)
 CPU_IMAGES = 32
@@ -30,7 +31,7 @@ class InferenceNetwork(nn.Module):
 
     Batch-ensemble layers are folded into plain per-member weights, so the input is never copied for each member. On a CPU,
     images go through in parts that fit its cache; on a GPU, products are taken in `GPU_TYPE`, and a shape of batch that keeps
-    coming back is recorded and replayed. With gradients enabled, neither happens.
+    coming back is recorded, members side by side, and replayed. With gradients enabled, neither happens.
 
     Args:
         model: trained; its classes are frozen if they were not.
@@ -62,7 +63,7 @@ class InferenceNetwork(nn.Module):
             evidence, features = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
         return evidence, features
 
-    def outputs(self, raw: Tensor, extractors: Iterable[nn.Module], half: bool = False) -> tuple[Tensor, Tensor]:
+    def outputs(self, raw: Tensor, extractors: Iterable[Callable[[Tensor], Any]], half: bool = False) -> tuple[Tensor, Tensor]:
         """What `forward` gives, by equals of the extractors, with products in `GPU_TYPE` or not."""
         x = self.preprocessing(raw)
         if x.ndim == 4:
@@ -83,6 +84,17 @@ class InferenceNetwork(nn.Module):
         if self._fused is None:
             self._fused = self._fuse(raw)
         return self.outputs(raw, self._fused or self.extractors, half=bool(self._fused))
+
+    def _side_by_side(self, raw: Tensor) -> Outputs:
+        extractors = [SideBySide(each).run if isinstance(each, fx.GraphModule) else each for each in self._fused or ()]
+        return self.outputs(raw, extractors or self.extractors, half=bool(self._fused))
+
+    def _record(self, network: Network, example: Tensor) -> Network:
+        try:
+            return self._graphs(self._side_by_side, example)
+        except Exception as error:  # then one after the other
+            _logger.info("members are not recorded side by side (%s: %s)", type(error).__name__, error)
+            return self._graphs(network, example)
 
     def _fuse(self, raw: Tensor) -> tuple[nn.Module, ...]:
         """The extractors fused and in `GPU_TYPE`; nothing where that fails, or gives other answers for some inputs."""
@@ -105,7 +117,8 @@ class InferenceNetwork(nn.Module):
 
     def _forget_recordings(self) -> None:
         self._fused = None
-        self._replayed = Replayed(self._on_gpu)
+        self._graphs = CudaGraphs()
+        self._replayed = Replayed(self._on_gpu, self._record)
 
 
 def without_extractors(model: OODClassifier) -> OODClassifier:

@@ -31,11 +31,11 @@ class Replayed:
     def __init__(
         self,
         network: Network,
-        record: Callable[[Network, Tensor], Network] | None = None,
+        record: Callable[[Network, Tensor], Network],
         warm_up: int = 2,
         most: int = 4,
     ) -> None:
-        self.network, self.record = network, record or CudaGraphs()
+        self.network, self.record = network, record
         self.warm_up, self.most = warm_up, most
         self.seen: Counter[tuple[object, ...]] = Counter()
         self.recordings: dict[tuple[object, ...], Network] = {}
@@ -54,7 +54,7 @@ class Replayed:
             return outputs
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Replayed":
-        return Replayed(copy.deepcopy(self.network, memo), None, self.warm_up, self.most)
+        return Replayed(copy.deepcopy(self.network, memo), copy.deepcopy(self.record, memo), self.warm_up, self.most)
 
     def _recorded(self, batch: Tensor, expected: Outputs) -> Network:
         try:
