@@ -40,9 +40,9 @@ def bench(
         for path in update_documents(results, into):
             note(f"wrote {path}", quiet=quiet)
         return
-    from besnn.experiments.bench_report import as_text
     from besnn.benchmarking.run import bench_record, run_rows
     from besnn.benchmarking.setting import setting_for
+    from besnn.experiments.bench_report import as_text
     from besnn.training.record import write_record
 
     names = [name for part in rows or () for name in part.split(",")]

@@ -9,20 +9,23 @@ from besnn.detection.arrays import as_floating
 from besnn.errors import InputError
 
 UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
+RESOLUTION = 1 / 256  # of the range that 90 % of the reference scores span: the least distance of two knots
 
 
 class EmpiricalTail:
     """−log p(score), p being the share of reference scores at least as high.
 
-    Between reference scores −log p is interpolated. Beyond the largest it goes on as an exponential tail, with the mean
-    excess of the highest 5 % as its scale, so that far outliers are told apart: as p-values they would all tie.
+    Between reference scores −log p is interpolated. Those that nearly tie count as one, for otherwise a rounding error in a
+    score would be a leap in its surprise (an entropy that saturates is full of them). Beyond the largest it goes on as an
+    exponential tail, with the mean excess of the highest 5 % as its scale, so that far outliers are told apart: as p-values
+    they would all tie.
 
     Args:
         reference: `[n]` finite scores, n ≥ 2, not all equal.
 
     Attributes:
         reference: the scores, sorted.
-        knots: the distinct ones among them.
+        knots: the ones among them that are distinct to the resolution.
         surprises: −log p at the knots.
         scale: of the exponential tail beyond the last knot.
 
@@ -37,8 +40,8 @@ class EmpiricalTail:
         n = len(self.reference) if self.reference.ndim == 1 else 0
         if n < 2 or not bool(torch.isfinite(self.reference).all()) or self.reference[0] == self.reference[-1]:
             raise InputError("reference scores must be finite, [n] and not all equal: score held-out in-distribution inputs")
-        self.knots, counts = torch.unique_consecutive(self.reference, return_counts=True)
-        at_least = n - counts.cumsum(0) + counts
+        self.knots = _apart(self.reference)
+        at_least = n - torch.searchsorted(self.reference, self.knots)
         self.surprises = -((1 + at_least).to(self.knots.dtype) / (n + 1)).log()
         upper = self.reference[-1 - math.ceil(UPPER_SHARE * n) :]
         # Where the highest scores tie they have no excess: take the mean slope of the whole range instead.
@@ -54,3 +57,16 @@ class EmpiricalTail:
         share = (query - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
         inside = torch.lerp(surprises[upper - 1], surprises[upper], share.clamp(0, 1))
         return (inside + (query - knots[-1]).clamp_min(0) / scale).to(query.dtype)
+
+
+def _apart(ordered: Tensor) -> Tensor:
+    """Values of a sorted `[n]`, first and last among them, that lie no closer together than the resolution."""
+    low, high = ordered[len(ordered) // 20], ordered[-1 - len(ordered) // 20]
+    span = high - low if high > low else ordered[-1] - ordered[0]
+    values = torch.unique_consecutive(ordered).tolist()
+    gap, last = RESOLUTION * float(span), values[-1]
+    kept = values[:1]
+    for value in values[1:-1]:
+        if value - kept[-1] >= gap and last - value >= gap:
+            kept.append(value)
+    return ordered.new_tensor([*kept, last])

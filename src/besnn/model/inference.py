@@ -57,7 +57,8 @@ class InferenceNetwork(nn.Module):
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             evidence, features = self.outputs(raw, self.extractors)
         elif raw.is_cuda:
-            evidence, features = self._replayed(raw)
+            with torch.cuda.device(raw.device):
+                evidence, features = self._replayed(raw)
         else:
             parts = [self.outputs(part, self.extractors) for part in raw.split(CPU_IMAGES if raw.ndim == 4 else len(raw) or 1)]
             evidence, features = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))

@@ -75,7 +75,7 @@ class CudaGraphs:
     def __init__(self) -> None:
         self.pool: Any = None
 
-    def __call__(self, network: Network, example: Tensor) -> Network:
+    def __call__(self, network: Network, example: Tensor) -> Network:  # pragma: no cover - needs a GPU
         """The network as one launch, for batches like the example."""
         with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(example.device):
             self.pool = self.pool or torch.cuda.graph_pool_handle()
