@@ -61,7 +61,7 @@ CASES = {
     "two-moons, combined": Case("two-moons", 2000, ("two-moons",), ("training.epochs=20", *SCORE)),
     "digits": Case("digits", 1438, ("digits",), ("training.epochs=10",)),
     "fashion-mnist": Case("fashion-mnist", 3000, FASHION_SETS, (*QUICK_FASHION, "score.name=nearest-neighbour")),
-    "fashion-mnist, combined": Case("fashion-mnist", 3000, FASHION_SETS, (*QUICK_FASHION, *SCORE)),
+    "fashion-mnist, combined": Case("fashion-mnist", 6000, FASHION_SETS, (*QUICK_FASHION, "training.epochs=3", *SCORE)),
     "cifar10, narrow": Case("cifar10", 1000, ("cifar10", "svhn"), ("backbone.width=8", *QUICK_CIFAR)),
     "cifar10": Case("cifar10", 300, ("cifar10", "svhn"), ("method.members=2", *QUICK_CIFAR), rows=100),
 }

@@ -5,6 +5,7 @@ needs it: the input is not repeated before the first layer, a chain of convoluti
 to treat every member's rows by themselves gets member-major rows.
 """
 
+import itertools
 import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -50,11 +51,20 @@ class Rewrite:
         for node in self.old.nodes:
             if node not in self.value:  # a BatchNorm that the layer in front took up is there already
                 self.value[node], self.layout[node] = self._rewrite(node)
+        self._take_members_in_turn()
         folded = fx.GraphModule(self.root, self.new)
         folded.graph.eliminate_dead_code()
         folded.recompile()
         folded.delete_all_unused_submodules()
         return folded
+
+    def _take_members_in_turn(self) -> None:
+        """Puts one member's operations after another's, as far as they go: what one writes is then read while in the cache."""
+        runs = itertools.groupby(list(self.new.nodes), key=lambda node: "member" in node.meta)
+        for nodes in (list(run) for apart, run in runs if apart):
+            behind = nodes[-1].next
+            for node in sorted(nodes, key=lambda node: int(node.meta["member"])):
+                behind.prepend(node)
 
     def _rewrite(self, node: fx.Node) -> tuple[Value, str | None]:
         if node.op == "placeholder":
