@@ -5,8 +5,8 @@
 Small detectors are trained, one for each kind of input and backbone, exported, and asked about every row of the test sets
 by both runtimes. Labels must agree, and scores to 1e-4, of themselves where they are larger than 1. A p-value counts
 calibration scores, so it jumps where a score passes one: p-values and flags are compared exactly, each difference must be
-such a jump, and both are counted. A record that exists keeps its figures of the detectors that are not named. Prints the
-table for the docs.
+such a jump, and both are counted. A record that exists keeps its figures of the detectors that are not named. Puts the table
+into docs/export.md. With `--only` and no name, that is all it does.
 """
 
 import argparse
@@ -25,10 +25,14 @@ from numpy.typing import NDArray
 from besnn.data import load
 from besnn.deployment.export import OPSET, export
 from besnn.detector import Detector
+from besnn.evaluation.comparison import Row
+from besnn.evaluation.tables import Table
+from besnn.experiments.documents import fill_in
 from besnn.fitting import fit_detector
 from besnn.training import load_recipe
 from besnn.training.provenance import provenance
 
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "export.md"
 TOLERANCE = 1e-4
 TIE = 1e-5  # two classes whose probabilities differ by less have no order that rounding could not change
 BATCH = 500
@@ -71,20 +75,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-dir", type=Path, help="where built-in sets lie")
     parser.add_argument("--json", type=Path, help="where to write the record")
-    parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES), help="some of the detectors")
+    parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES), help="some of the detectors")
     arguments = parser.parse_args()
     record = {"tolerance": TOLERANCE, "opset": OPSET, "onnxruntime": onnxruntime.__version__, "results": {}}
+    if arguments.json and arguments.json.exists():
+        record["results"] = json.loads(arguments.json.read_text(encoding="utf-8"))["results"]
     for name in arguments.only:
         began = time.monotonic()
         sets, hashes = compare(CASES[name], arguments.data_dir)
         seconds = round(time.monotonic() - began, 1)
-        if arguments.json and arguments.json.exists():
-            record["results"] = json.loads(arguments.json.read_text(encoding="utf-8"))["results"]
         record["results"] |= {name: {"sets": sets, "seconds": seconds, "provenance": provenance(hashes)}}
         record["results"] = {name: record["results"][name] for name in CASES if name in record["results"]}
         if arguments.json:
             arguments.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(table(record["results"]))
+    text = fill_in(DOCUMENT.read_text(encoding="utf-8"), [table(record["results"])])
+    DOCUMENT.write_text(text, encoding="utf-8")
     sys.exit(not all(figures["passed"] for result in record["results"].values() for figures in result["sets"].values()))
 
 
@@ -149,19 +154,36 @@ def differences(
     return figures | {"passed": bool(equal and not figures["other_p_values_not_by_a_jump"])}
 
 
-def table(results: dict[str, dict[str, Any]]) -> str:
-    """The record as Markdown."""
-    lines = [
-        "| detector | set | rows | other labels | probabilities differ by | scores by | other p-values | other flags |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {name} | {spec} | {figures['rows']:,} | {figures['other_labels']} | {figures['probability_error']:.1e} "
-        f"| {figures['score_error_of_itself_or_1']:.1e} | {figures['other_p_values']} | {figures['other_flags']} |"
+def table(results: dict[str, dict[str, Any]]) -> Table:
+    """The record for the docs."""
+    rows = [
+        Row(
+            (
+                name,
+                spec,
+                f"{figures['rows']:,}",
+                str(figures["other_labels"]),
+                f"{figures['probability_error']:.1e}",
+                f"{figures['score_error_of_itself_or_1']:.1e}",
+                str(figures["other_p_values"]),
+                str(figures["other_flags"]),
+            )
+        )
         for name, result in results.items()
         for spec, figures in result["sets"].items()
     ]
-    return "\n".join(lines)
+    header = (
+        "Detector",
+        "Set",
+        "Rows",
+        "Other labels",
+        "Probabilities differ by",
+        "Scores by",
+        "Other p-values",
+        "Other flags",
+    )
+    note = "Largest differences over all rows; of a score above 1, relative to it."
+    return Table("ONNX Runtime against PyTorch", header, 2, rows, note)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from besnn.detection.gaussians import ClassGaussianDensity
 from besnn.detection.neighbours import NearestNeighbourDensity
 from besnn.detection.scores import scores_for
 from besnn.detection.scoring import COMBINED, Scoring
-from besnn.detection.tail import tells_apart
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
@@ -118,6 +117,7 @@ def _fit_densities(detector: Detector, config: ScoreConfig, names: tuple[str, ..
 def _combine(detector: Detector, own: str, densities: dict[str, Density], validation: Dataset) -> CombinedScore | None:
     """The method's own score with the first density; None where one of them tells no validation inputs apart."""
     scoring = Scoring(detector.model.evidence_kind, own, densities)
-    scores = all_scores(detector, scoring, validation.inputs, [own, next(iter(densities))])
-    reference = {name: torch.from_numpy(values) for name, values in scores.items()}
-    return CombinedScore(reference) if all(map(tells_apart, reference.values())) else None
+    reference = all_scores(detector, scoring, validation.inputs, [own, next(iter(densities))])
+    if any(np.ptp(scores) == 0 for scores in reference.values()):
+        return None
+    return CombinedScore({name: torch.from_numpy(scores) for name, scores in reference.items()})

@@ -9,8 +9,8 @@ from besnn.detection.arrays import as_floating
 from besnn.errors import InputError
 
 UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
-ROUNDING = 1e-5  # of the largest reference score: differences as small as this tell nothing apart
 RESOLUTION = 1 / 256  # of the range that 90 % of the reference scores span: the least distance of two knots
+ROUNDING = 1e-5  # of the largest reference score: the least resolution
 
 
 class EmpiricalTail:
@@ -22,7 +22,7 @@ class EmpiricalTail:
     they would all tie.
 
     Args:
-        reference: `[n]` finite scores, n ≥ 2, not all equal to rounding.
+        reference: `[n]` finite scores, n ≥ 2, not all equal.
 
     Attributes:
         reference: the scores, sorted.
@@ -39,15 +39,16 @@ class EmpiricalTail:
     def __init__(self, reference: Tensor) -> None:
         self.reference = as_floating(reference, "reference scores").sort().values
         n = len(self.reference) if self.reference.ndim == 1 else 0
-        if n < 2 or not bool(torch.isfinite(self.reference).all()) or not tells_apart(self.reference):
+        if n < 2 or not bool(torch.isfinite(self.reference).all()) or self.reference[0] == self.reference[-1]:
             raise InputError("reference scores must be finite, [n] and not all equal: score held-out in-distribution inputs")
-        self.knots = _apart(self.reference)
+        gap = _resolution(self.reference)
+        self.knots = _apart(self.reference, gap)
         at_least = n - torch.searchsorted(self.reference, self.knots)
         self.surprises = -((1 + at_least).to(self.knots.dtype) / (n + 1)).log()
         upper = self.reference[-1 - math.ceil(UPPER_SHARE * n) :]
         # Where the highest scores tie they have no excess: take the mean slope of the whole range instead.
         whole = (self.knots[-1] - self.knots[0]) / self.surprises[-1]
-        self.scale = torch.where(upper[-1] > upper[0], (upper[1:] - upper[0]).mean(), whole)
+        self.scale = torch.where(upper[-1] > upper[0], (upper[1:] - upper[0]).mean(), whole).clamp_min(gap)
 
     def surprise(self, scores: Tensor) -> Tensor:
         """−log p: of the scores' shape and device, ≥ 0, continuous, and rising beyond the largest reference score."""
@@ -60,23 +61,17 @@ class EmpiricalTail:
         return (inside + (query - knots[-1]).clamp_min(0) / scale).to(query.dtype)
 
 
-def tells_apart(scores: Tensor) -> bool:
-    """Whether scores `[n]` differ by more than rounding.
-
-    >>> tells_apart(torch.tensor([2.3, 2.3000002])), tells_apart(torch.tensor([2.3, 2.2]))
-    (False, True)
-    """
-    return bool(scores.max() - scores.min() > ROUNDING * scores.abs().max())
-
-
-def _apart(ordered: Tensor) -> Tensor:
-    """Values of a sorted `[n]`, first and last among them, that lie no closer together than the resolution."""
+def _resolution(ordered: Tensor) -> float:
     low, high = ordered[len(ordered) // 20], ordered[-1 - len(ordered) // 20]
     span = high - low if high > low else ordered[-1] - ordered[0]
-    values = torch.unique_consecutive(ordered).tolist()
-    gap, last = max(RESOLUTION * float(span), ROUNDING * float(ordered.abs().max())), values[-1]
-    kept = values[:1]
-    for value in values[1:-1]:
+    return max(RESOLUTION * float(span), ROUNDING * float(ordered.abs().max()))
+
+
+def _apart(ordered: Tensor, gap: float) -> Tensor:
+    """Values of a sorted `[n]` no closer together than `gap`, first and last among them; two that are so far apart at least."""
+    first, *others, last = torch.unique_consecutive(ordered).tolist()
+    kept = [first]
+    for value in others:
         if value - kept[-1] >= gap and last - value >= gap:
             kept.append(value)
-    return ordered.new_tensor([*kept, last])
+    return ordered.new_tensor([*kept, max(last, first + gap)])
