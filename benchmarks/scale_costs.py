@@ -1,6 +1,7 @@
 """Measures what docs/scale.md's model starts from: seconds an image, a file, a row or a step.
 
     python benchmarks/scale_costs.py core driver gpu [--json results/scale_costs.json]
+    python benchmarks/scale_costs.py bench         # the GPU's, as far as a record of `besnn bench` has them
 
 `core` is the CPU seconds of one core, `driver` those of the process that drives a run on Ray, `gpu` the seconds of the GPU at
 hand. The parts that are named are measured here and replaced in the file; the others stay as they are.
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,18 +34,22 @@ from besnn.training.provenance import provenance
 from besnn.training.reporting import Silent
 from besnn.training.source import ArraySource
 
-RECORD = Path(__file__).resolve().parents[1] / "results" / "scale_costs.json"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+RECORD, BENCH = RESULTS / "scale_costs.json", RESULTS / "bench" / "h200.json"
 BATCH, SCORED, CHUNKS, LISTED, ROWS = 128, 500, 400, 5000, 65_536
 
 
 def main() -> None:
     parts = {"core": measure_core, "driver": measure_driver, "gpu": measure_gpu}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="+", choices=parts)
+    parser.add_argument("parts", nargs="+", choices=[*parts, "bench"])
     parser.add_argument("--json", type=Path, default=RECORD, help="the record to bring up to date")
     arguments = parser.parse_args()
     record = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.exists() else {}
     for part in arguments.parts:
+        if part == "bench":
+            record["gpu"] |= from_bench(json.loads(BENCH.read_text(encoding="utf-8")))
+            continue
         device = torch.device("cuda" if part == "gpu" else "cpu")
         costs = {name: float(f"{value:.3g}") for name, value in parts[part]().items()}
         record[part] = {**costs, "provenance": provenance({}, device)}
@@ -122,6 +128,17 @@ def measure_gpu(accelerator: str = "gpu", steps: int = 200) -> dict[str, float]:
             load_recipe("fashion-mnist", [*with_penalty, "method.gradient_weight=0"]), accelerator, steps
         )
         / BATCH,
+    }
+
+
+def from_bench(bench: dict[str, Any]) -> dict[str, Any]:
+    """What a record of `besnn bench` says of the same costs; of a step without the penalty it says nothing."""
+    seconds_of = {(figure["work"], figure["variant"]): figure["seconds"] for figure in bench["figures"]}
+    note = f"train_small_without_penalty is of an earlier profile: `python {Path(__file__).name} gpu` measures all three"
+    return {
+        "score_small": float(f"{seconds_of[f'score {SCORED} images', 'besnn'] / SCORED:.3g}"),
+        "train_small": float(f"{seconds_of['training step as M grows', 'M = 16'] / BATCH:.3g}"),
+        "provenance": bench["provenance"] | {"note": note},
     }
 
 

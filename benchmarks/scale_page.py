@@ -42,7 +42,7 @@ def on_costs(costs: Costs) -> dict[str, str]:
     return {
         "gpu_name": gpu["provenance"]["hardware"],
         "score_us": f"{gpu['score_small'] * 1e6:.2g}",
-        "train_us": f"{gpu['train_small'] * 1e6:.2g}",
+        "train_us": f"{gpu['train_small'] * 1e6:.3g}",
         "plain_us": f"{gpu['train_small_without_penalty'] * 1e6:.2g}",
         "times": f"{model.RESNET18 / model.CONVNET:.0f}",
         "photo_ms": f"{core['decode_photo'] * 1e3:.2g}",
@@ -61,16 +61,18 @@ def on_costs(costs: Costs) -> dict[str, str]:
 def on_scoring(costs: Costs) -> dict[str, str]:
     core, photo, small = costs.core, costs.score(model.RESNET18), costs.score(model.CONVNET)
     tables = {"photos": ("photo", 1), "folders": ("photo", 16), "small": ("small", 1), "arrays": ("array", 1)}
+    fed = max(photo, core["decode_photo"] / model.CORES_PER_GPU)  # a photo's time on a GPU and its cores
     return {
         name: hours({(gpus, ""): costs.scoring_stages(kind, gpus, listers) for gpus in GPUS}, model.IMAGES)
         for name, (kind, listers) in tables.items()
     } | {
         "scores_gb": f"{model.IMAGES * core['row_bytes'] / 1e9:.0f}",
         "parts": f"{model.IMAGES / model.CHUNK:,.0f}",
-        "listing_gpus": f"{photo / core['list_file']:.0f}",
+        "listing_gpus": f"{fed / core['list_file']:.0f}",
         "list_rate": f"{1 / core['list_file']:,.0f}",
         "decoding_cores": f"{core['decode_photo'] / photo:.1f}",
-        "storage_gpus": f"{photo / core['photo_bytes'] * model.STORAGE:.0f}",
+        "storage_gpus": f"{fed / core['photo_bytes'] * model.STORAGE:.0f}",
+        "bound_by": "decoding" if fed > photo else "the GPUs",
         "png_scores": f"{core['decode_small'] / small:.0f}",
         "driver_gpus": f"{small * model.CHUNK / costs.driver['chunk']:.0f}",
     }

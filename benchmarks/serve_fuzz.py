@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]
+import psutil  # type: ignore[import-untyped]  # has no types
 from fastapi import FastAPI
 from numpy.typing import NDArray
 from PIL import Image
@@ -177,7 +177,7 @@ async def post(app: FastAPI, path: str, body: bytes, headers: Headers) -> tuple[
         status = message.get("status", status)
         answer += message.get("body", b"")
 
-    await app(scope, receive, send)  # type: ignore[arg-type]
+    await app(scope, receive, send)  # type: ignore[arg-type]  # plain dicts, as ASGI has them
     return status, answer
 
 

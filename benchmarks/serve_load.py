@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]
+import psutil  # type: ignore[import-untyped]  # has no types
 import torch
 from numpy.typing import NDArray
 

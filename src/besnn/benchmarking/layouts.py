@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from besnn.benchmarking.results import Figure, Findings
 from besnn.benchmarking.scoring import MEMBERS, besnn_model, images_for, preprocessing_for
@@ -32,7 +32,8 @@ def compare_layouts(setting: Setting) -> Findings:
             extractor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
         if half:
             extractor.apply(halve)
-        return _run(network, fuse(extractor) if fused else extractor, raw, half)  # type: ignore[arg-type]
+        assert isinstance(extractor, fx.GraphModule)  # as all networks are that can be traced
+        return _run(network, fuse(extractor) if fused else extractor, raw, half)
 
     if setting.device.type == "cuda":
         runs = {

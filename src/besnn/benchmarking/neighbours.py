@@ -1,5 +1,7 @@
 """The nearest-neighbour density: distances from a batch's features to all that are stored."""
 
+from collections.abc import Callable
+
 import torch
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
@@ -22,12 +24,12 @@ def find_neighbours(setting: Setting) -> Findings:
     torch.manual_seed(0)
     known, queries = like_features(setting.stored, setting.device), like_features(setting.queries, setting.device)
     density = NearestNeighbourDensity(k=NEIGHBOUR).fit(known)
-    runs = {"besnn": lambda: density.score(queries)}
+    runs: dict[str, Callable[[], object]] = {"besnn": lambda: density.score(queries)}
     on_cpu = setting.device.type == "cpu"
     if on_cpu:
         brute = [NearestNeighbors(n_neighbors=NEIGHBOUR, algorithm="brute").fit(rows) for rows in _stored(density).float()]
         directions = F.normalize(queries, dim=-1).numpy()
-        runs["scikit-learn"] = lambda: [each.kneighbors(part) for each, part in zip(brute, directions, strict=True)]  # type: ignore[assignment,return-value]
+        runs["scikit-learn"] = lambda: [each.kneighbors(part) for each, part in zip(brute, directions, strict=True)]
     rounds = min(setting.rounds, 3) if on_cpu else setting.rounds
     timings = take_turns(runs, setting.device, rounds, warm_up=1)
     least = Work(2.0 * MEMBERS * DIMENSIONS * setting.stored * setting.queries, 4.0 * (known.numel() + queries.numel()))

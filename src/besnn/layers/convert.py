@@ -200,6 +200,7 @@ class _Conversion:
 
     def _redraw(self, module: nn.Module) -> None:
         if not self.keep_weights:
+            # torch's attention has the second name
             redraw: Callable[[], None] = getattr(module, "reset_parameters", None) or module._reset_parameters  # type: ignore[assignment]
             redraw()
 

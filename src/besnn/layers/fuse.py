@@ -111,7 +111,7 @@ def _join_first_blocks(folded: fx.GraphModule) -> None:
         if isinstance(block, ConvReLU) and pooled and _is_small(block.conv):
             alike[node.args[0], block.conv.weight.shape, block.conv.padding].append(node)
     for nodes in alike.values():
-        joined = FirstBlock([folded.get_submodule(str(node.target)).get_submodule("conv") for node in nodes])  # type: ignore[misc]
+        joined = FirstBlock([folded.get_submodule(str(node.target)).get_submodule("conv") for node in nodes])  # type: ignore[misc]  # all are convolutions
         name = f"{nodes[0].name}_block"
         folded.add_module(name, joined)
         with folded.graph.inserting_before(nodes[0]):

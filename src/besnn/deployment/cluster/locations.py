@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import fsspec  # type: ignore[import-untyped]
-from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+import fsspec  # type: ignore[import-untyped]  # has no types
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # nor here
 
 from besnn.data.folder import walk_files
 from besnn.data.messages import one_line

@@ -155,4 +155,4 @@ def serve_on_ray(
         tell(f"serving {model} at {url} (Ctrl-C stops it)")
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
-        serve.shutdown()  # type: ignore[no-untyped-call]
+        serve.shutdown()  # type: ignore[no-untyped-call]  # Ray's, without types

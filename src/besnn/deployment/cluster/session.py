@@ -117,7 +117,7 @@ def choose_workers(count: int | None = None, gpus: float = 0.0) -> Workers:
     """As many workers as are asked for, else as many as the cluster has GPUs or cores for."""
     import ray
 
-    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]  # Ray's, without types
     all_cpus, all_gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
     most = int(min(all_cpus, all_gpus / gpus) if gpus else all_cpus)
     workers = Workers(count or max(1, most), gpus)

@@ -57,7 +57,7 @@ class InputReader:
 
     def from_json(self, body: bytes) -> Inputs:
         """Inputs `[n, ...]` from the JSON body of `/v1/predict`."""
-        items = parse(self.request, body, self._wanted, self.most_lists).inputs  # type: ignore[attr-defined]
+        items = parse(self.request, body, self._wanted, self.most_lists).inputs  # type: ignore[attr-defined]  # a model made above
         if not self.is_image:
             return np.array(items)
         return np.stack([self._image(item, f"input {place}") for place, item in enumerate(items)])

@@ -81,7 +81,7 @@ def url_of(listener: socket.socket) -> str:
 
 def _config(app: object, settings: Settings, workers: int = 1) -> uvicorn.Config:
     return uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,  # type: ignore[arg-type]  # an application, or what makes one
         factory=not isinstance(app, FastAPI),
         workers=workers,
         log_config=None,

@@ -57,7 +57,7 @@ class Metrics:
         registry = self._registry
         if MULTIPROCESS_FOLDER in os.environ:  # the counts of all workers, from the files in that folder
             registry = CollectorRegistry()
-            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus-client's, without types
             registry.register(self._drift)
         return generate_latest(registry)
 

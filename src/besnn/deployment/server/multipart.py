@@ -18,7 +18,7 @@ def read_files(body: bytes, content_type: str, max_files: int) -> list[bytes]:
         raise Problem(400, "multipart-invalid", "Content-Type names no boundary: let your HTTP library write that header")
     parts = _Parts(max_files)
     try:
-        parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]
+        parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]  # its type wants all callbacks; it takes some
         parser.write(body)
         parser.finalize()
     except FormParserError:
