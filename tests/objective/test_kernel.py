@@ -56,14 +56,15 @@ def batch():
     return distances, torch.tensor([4, 0, 2, 2])
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("over_classes", ["sum", "mean"])
-def test_cross_entropy_is_binary_cross_entropy_of_the_kernel(batch, over_classes):
+def test_cross_entropy_is_binary_cross_entropy_of_the_kernel(batch, over_classes, smoothing):
     distances, labels = batch
-    target = F.one_hot(labels, 5).double().expand(3, 4, 5)
+    target = (1 - smoothing) * F.one_hot(labels, 5).double().expand(3, 4, 5) + smoothing / 5
     by_class = F.binary_cross_entropy(torch.exp(-distances), target, reduction="none")
     expected = by_class.sum(-1) if over_classes == "sum" else by_class.mean(-1)
-    torch.testing.assert_close(kernel_cross_entropy(distances, labels, over_classes, reduction="none"), expected)
-    torch.testing.assert_close(kernel_cross_entropy(distances, labels, over_classes), expected.mean())
+    torch.testing.assert_close(kernel_cross_entropy(distances, labels, over_classes, "none", smoothing), expected)
+    torch.testing.assert_close(kernel_cross_entropy(distances, labels, over_classes, "mean", smoothing), expected.mean())
 
 
 def test_cross_entropy_gradcheck(batch):
@@ -98,6 +99,7 @@ def test_summed_kernel(batch):
         ({"distances": torch.zeros(4, 5)}, r"distances have shape \[4, 5\]"),
         ({"distances": torch.full((3, 4, 5), math.nan)}, "NaN"),
         ({"over_classes": "max"}, "over_classes 'max' is unknown: choose from 'sum', 'mean'"),
+        ({"label_smoothing": 1.0}, r"label_smoothing=1.0 is not in \[0, 1\)"),
         ({"reduction": "sum"}, "reduction 'sum' is unknown: choose from 'mean', 'none'"),
     ],
 )

@@ -33,6 +33,7 @@ class BESNNObjective:
         squared_norm: penalise the squared norm of the gradient (the paper) or the norm (DUQ's published code).
         match_counts: compare entropies of equally many points, see `entropy_regulariser`.
         samples: class features drawn a class at each call; the model's own number if None.
+        label_smoothing: of the classification loss, see `kernel_cross_entropy`.
 
     >>> import torch
     >>> from besnn.layers import BatchEnsembleLinear
@@ -51,6 +52,7 @@ class BESNNObjective:
     squared_norm: bool = True
     match_counts: bool = False
     samples: int | None = None
+    label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         check_weights(entropy_weight=self.entropy_weight, gradient_weight=self.gradient_weight)
@@ -93,7 +95,8 @@ class BESNNObjective:
         distances = squared_distances(features, *class_moments(class_features))
         terms = {}
         if "classification" in weights:
-            terms["classification"] = kernel_cross_entropy(distances, labels, self.over_classes, reduction="none").mean(1)
+            loss = kernel_cross_entropy(distances, labels, self.over_classes, "none", self.label_smoothing)
+            terms["classification"] = loss.mean(1)
         if "entropy" in weights:
             terms["entropy"] = entropy_regulariser(features, labels, class_features, self.k, self.estimator, self.match_counts)
         if "gradient" in weights:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from besnn.checks import check_distances, check_labels
+from besnn.errors import InputError
 from besnn.objective.choices import check_choice
 
 OverClasses = Literal["sum", "mean"]
@@ -37,15 +38,22 @@ def log1mexp(d: Tensor) -> Tensor:
 
 
 def kernel_cross_entropy(
-    distances: Tensor, labels: Tensor, over_classes: OverClasses = "sum", reduction: Reduction = "mean"
+    distances: Tensor,
+    labels: Tensor,
+    over_classes: OverClasses = "sum",
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """d̄_y − Σ_{c≠y} log(1 − exp(−d̄_c)): the paper's classification loss, from distances rather than kernel values.
+
+    With smoothing ε the target is not the one-hot t, but (1 − ε) t + ε / C, as softmax networks have it.
 
     Args:
         distances: d̄, `[members, batch, classes]`, not negative.
         labels: y, integers `[batch]`.
         over_classes: `"sum"` as the paper writes it, or `"mean"` as DUQ's published code does.
         reduction: `"mean"` over members and batch, or `"none"`.
+        label_smoothing: ε, the share of a label's weight that goes to all classes alike; in [0, 1).
 
     Returns:
         A scalar, or `[members, batch]` with `reduction="none"`.
@@ -59,8 +67,15 @@ def kernel_cross_entropy(
     check_labels(labels, num_classes=distances.shape[-1], batch=distances.shape[-2])
     check_choice("over_classes", over_classes, ("sum", "mean"))
     check_choice("reduction", reduction, ("mean", "none"))
-    is_label = labels[:, None] == torch.arange(distances.shape[-1], device=labels.device)
+    if not 0 <= label_smoothing < 1:
+        raise InputError(f"label_smoothing={label_smoothing} is not in [0, 1): use 0 for none")
+    classes = distances.shape[-1]
+    is_label = labels[:, None] == torch.arange(classes, device=labels.device)
     by_class = torch.where(is_label, distances, -log1mexp(distances))
+    if label_smoothing:
+        opposite = torch.where(is_label, -log1mexp(distances), distances)
+        off = torch.where(is_label, label_smoothing * (1 - 1 / classes), label_smoothing / classes)
+        by_class = torch.lerp(by_class, opposite, off.to(distances.dtype))
     loss = by_class.sum(-1) if over_classes == "sum" else by_class.mean(-1)
     return loss.mean() if reduction == "mean" else loss
 

@@ -10,13 +10,15 @@ from besnn.training.config import AugmentConfig
 
 def augment(images: Tensor, config: AugmentConfig) -> Tensor:
     """The changes that a recipe asks for, to images `[batch, channels, h, w]`."""
-    if not config.crop and not config.flip:
+    if not (config.crop or config.flip or config.cutout):
         return images
     if images.ndim != 4:
         raise InputError(f"training.augment is for images, but an input here has shape {list(images.shape[1:])}: leave it out")
     if config.crop:
         images = random_crop(images, config.crop)
-    return random_flip(images) if config.flip else images
+    if config.flip:
+        images = random_flip(images)
+    return random_cutout(images, config.cutout) if config.cutout else images
 
 
 def random_crop(images: Tensor, padding: int) -> Tensor:
@@ -41,3 +43,23 @@ def random_flip(images: Tensor) -> Tensor:
     """Mirrors about half of the images, left to right."""
     flip = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(flip, images.flip(-1), images)
+
+
+def random_cutout(images: Tensor, side: int) -> Tensor:
+    """Sets one square of each image to 0, the mean of preprocessed images (DeVries & Taylor 2017).
+
+    Args:
+        images: `[batch, channels, h, w]`.
+        side: of the square, in pixels. Its centre may be any pixel, so that it may reach over the edge.
+    """
+    batch, _, height, width = images.shape
+    if side > min(height, width):
+        raise InputError(f"training.augment.cutout={side} is too much for images of {height}×{width}: lower it")
+
+    def covered(length: int) -> Tensor:
+        first = torch.randint(-(side // 2), length - side // 2, (batch, 1), device=images.device)
+        places = torch.arange(length, device=images.device)
+        return (places >= first) & (places < first + side)
+
+    square = covered(height)[:, None, :, None] & covered(width)[:, None, None, :]
+    return images.masked_fill(square, 0)

@@ -99,6 +99,7 @@ class AugmentConfig(Section):
 
     crop: NonNegativeInt = Field(0, description="pixels of padding to crop from")
     flip: bool = Field(False, description="mirror half of the images, left to right")
+    cutout: NonNegativeInt = Field(0, description="side in pixels of a square to blank out; 0 for none")
 
 
 class TrainingConfig(Section):

@@ -70,6 +70,7 @@ class BESNNConfig(Section):
     estimator: Literal["kl", "kpn"] = Field("kl", description="of entropy: Kozachenko-Leonenko, or Lombardi and Pant's")
     squared_norm: SquaredNorm = True
     match_counts: bool = Field(False, description="estimate both entropies of a class from equally many points")
+    label_smoothing: Smoothing = 0.0
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -93,6 +94,7 @@ class BESNNConfig(Section):
             estimator=self.estimator,
             squared_norm=self.squared_norm,
             match_counts=self.match_counts,
+            label_smoothing=self.label_smoothing,
         )
         return model, objective  # type: ignore[return-value]  # an objective for its own kind of model
 
