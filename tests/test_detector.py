@@ -104,6 +104,16 @@ def test_a_saved_detector_predicts_the_same_to_the_last_bit(method, score, image
     assert again.read_bytes() == path.read_bytes()
 
 
+def test_a_saved_detector_looks_at_several_layers(tiny_recipe, stripes, tmp_path):
+    settings = "backbone.hidden=[4, 4]", "data.calibration=0.4", "score.name=nearest-neighbour", "score.neighbour=3"
+    detector = fit_detector(tiny_recipe(*settings, "score.layer=trunk.2+trunk", "training.epochs=1"), stripes).detector
+    detector.save(tmp_path / "model.safetensors")
+    loaded = Detector.load(tmp_path / "model.safetensors")
+    assert loaded.layer == read_model_file(tmp_path / "model.safetensors")[1]["layer"] == "trunk.2+trunk"
+    assert np.array_equal(loaded.score(stripes.inputs), detector.score(stripes.inputs))
+    np.testing.assert_allclose(loaded.score(stripes.inputs, batch_size=5), detector.score(stripes.inputs), atol=1e-5)
+
+
 def test_the_file_tells_where_it_comes_from(fitted, tmp_path, moons):
     fitted().save(tmp_path / "model.safetensors")
     _, header = read_model_file(tmp_path / "model.safetensors")

@@ -10,9 +10,11 @@ from besnn.data import made_up_outliers, two_moons
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.fitting import fit_detector
+from besnn.layers import tile
 from besnn.model import Preprocessing, mlp
 from besnn.score_fitting import all_scores, fit_scoring, made_up_aurocs
 from besnn.training.config import ScoreConfig
+from besnn.training.reporting import Silent
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,24 @@ def test_densities_look_at_training_features_of_the_layer(layer, detector, fitte
     third = (1 - cosine).kthvalue(3, dim=-1).values.mean(dim=0)
     np.testing.assert_allclose(detector.score(validation), third, atol=0.02)  # features are stored in 8 bits
     assert list(detector.scoring.densities) == ["nearest-neighbour"]
+
+
+@pytest.mark.parametrize("layer", ["trunk.3+trunk", "trunk+trunk.3"])
+def test_several_layers_are_looked_at_together(layer, detector, fitted):
+    config = ScoreConfig(name="nearest-neighbour", neighbour=3, layer=layer)
+    fit_scoring(detector, config, fitted.parts.training, None)
+    assert detector.layer == layer
+    model, distances = detector.model.extractors()[0], []
+    x, stored = (
+        detector.preprocessing(torch.from_numpy(part.inputs)) for part in (fitted.parts.validation, fitted.parts.training)
+    )
+    for depth in (4, None):
+        with torch.no_grad():
+            each = [model.trunk[:depth](tile(part, 2)).flatten(1).unflatten(0, (2, -1)) for part in (x, stored)]
+        unit = [torch.nn.functional.normalize(features.double(), dim=-1) for features in each]
+        distances.append(1 - unit[0] @ unit[1].mT)
+    third = torch.stack(distances).mean(0).kthvalue(3, dim=-1).values.mean(dim=0)  # 1 − the mean of the layers' cosines
+    np.testing.assert_allclose(detector.score(fitted.parts.validation.inputs), third, atol=0.02)  # stored in 8 bits
 
 
 @pytest.mark.parametrize("densities", [["nearest-neighbour"], ["nearest-neighbour", "class-gaussian"]])
@@ -117,6 +137,20 @@ def test_names_are_checked(detector, fitted):
         fit_scoring(detector, ScoreConfig(name="bogus"), fitted.parts.training, fitted.parts.validation)
     with pytest.raises(InputError, match="needs validation data"):
         fit_scoring(detector, ScoreConfig(name="combined"), fitted.parts.training, None)
+
+
+def test_of_several_layers_each_exists(detector, fitted):
+    with pytest.raises(InputError, match=r"no layer 'attic': its layers are trunk, trunk\.0, "):
+        fit_scoring(detector, ScoreConfig(layer="trunk+attic"), fitted.parts.training, fitted.parts.validation)
+
+
+def test_layers_are_checked_before_training(tiny_recipe, moons):
+    class NeverStarted(Silent):
+        def start(self, done, total):
+            raise AssertionError("training has begun")
+
+    with pytest.raises(InputError, match=r"no layer 'trunk': its layers are "):
+        fit_detector(tiny_recipe("score.layer=trunk+head"), moons, reporter=NeverStarted())
 
 
 def test_a_score_that_tells_nothing_apart_is_not_combined():

@@ -34,7 +34,7 @@ class Detector:
         class_names: by class index.
         recipe: what the model was built from; with None the file can only be loaded with a model of the same kind at hand.
         scoring: the score to decide by; the method's own unless given.
-        layer: the inner layer whose features density scores look at; Φ's output unless given.
+        layer: the inner layer whose features density scores look at, or several as in `trunk.3+trunk`; Φ's output unless given.
         provenance: where it comes from; see `besnn.training.provenance`.
         feature_names: names of table columns.
     """
@@ -80,7 +80,7 @@ class Detector:
         return self
 
     def network(self, layer: str | None) -> InferenceNetwork:
-        """The fast equal of the model, with the features of Φ or of an inner layer."""
+        """The fast equal of the model, with the features of Φ or of inner layers."""
         if layer not in self._networks:
             self._networks[layer] = InferenceNetwork(self.model, self.preprocessing, layer)
         return self._networks[layer]
@@ -138,7 +138,7 @@ class Detector:
         )
 
     def layer_for(self, score: str) -> str | None:
-        """The inner layer that a score looks at; None where it needs none, or Φ's output."""
+        """The inner layer or layers that a score looks at; None where it needs none, or Φ's output."""
         return None if score in self.scoring.evidence_scores else self.layer
 
     def _raw(self, inputs: Array) -> Tensor:

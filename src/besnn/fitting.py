@@ -17,7 +17,7 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.model import Preprocessing
 from besnn.parts import Parts, divide
-from besnn.score_fitting import check_score_name, fit_scoring
+from besnn.score_fitting import check_score, fit_scoring
 from besnn.training.build import build_method, pretrained_backbone, resolve_backbone
 from besnn.training.config import Recipe
 from besnn.training.fabric import make_fabric
@@ -87,7 +87,7 @@ def fit_detector(
         if network is None and recipe.backbone.weights is not None:
             network = pretrained_backbone(recipe.backbone, input_shape)
         model, objective = build_method(recipe, input_shape, len(parts.training.class_names), network)
-    check_score_name(recipe.score.name, model, has_validation=validation is not None)
+    check_score(recipe.score, model, has_validation=validation is not None)
     trainer = Trainer(
         recipe,
         model,

@@ -16,19 +16,22 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
 from besnn.model import OODClassifier
+from besnn.model.inner import existing_layers
 from besnn.training.config import ScoreConfig
 from besnn.training.source import Data, in_order, open_source
 
 METHOD, AUTO = "method", "auto"
 
 
-def check_score_name(name: str, model: OODClassifier, has_validation: bool) -> None:
-    """Refuses a `score.name` that `fit_scoring` would not know or could not fit; to be called before training."""
+def check_score(config: ScoreConfig, model: OODClassifier, has_validation: bool) -> None:
+    """Refuses a name or layers that `fit_scoring` would not know or could not fit; to be called before training."""
+    name = config.name
     names = [AUTO, METHOD, COMBINED, *DENSITIES, *scores_for(model.evidence_kind)]
     if name not in names:
         raise InputError(f"score.name={name!r} is unknown for {model.method}: use one of {', '.join(names)}")
     if name == COMBINED and not has_validation:
         raise InputError("score.name='combined' needs validation data: set data.validation above 0")
+    existing_layers(model, config.layer)
 
 
 def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None) -> None:
@@ -41,7 +44,7 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
         validation: held-out data, the reference for combining scores and for choosing one; with fewer than two rows of it
             `auto` means the method's own score.
     """
-    check_score_name(config.name, detector.model, has_validation=validation is not None)
+    check_score(config, detector.model, has_validation=validation is not None)
     kind, own = detector.model.evidence_kind, detector.model.default_score
     name = config.name
     if name == METHOD or (name == AUTO and (validation is None or len(validation) < 2)):
@@ -49,7 +52,7 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
     if name in scores_for(kind):
         detector.scoring = Scoring(kind, name)
         return
-    detector.layer = _existing_layer(detector, config.layer)
+    detector.layer = existing_layers(detector.model, config.layer)
     wanted = config.densities if name in (AUTO, COMBINED) else (name,)
     densities = _fit_densities(detector, config, wanted, training)
     combined = None
@@ -89,12 +92,6 @@ def made_up_aurocs(detector: Detector, scoring: Scoring, validation: Dataset, na
         for name in names:
             table[name][kind] = round(ood_metrics(known[name], strange[name])["auroc"], 4)
     return table
-
-
-def _existing_layer(detector: Detector, layer: str | None) -> str | None:
-    """The layer where every extractor has one of that name."""
-    present = all(layer in dict(extractor.named_modules()) for extractor in detector.model.extractors())
-    return layer if present else None
 
 
 def _fit_densities(detector: Detector, config: ScoreConfig, names: tuple[str, ...], training: Data) -> dict[str, Density]:

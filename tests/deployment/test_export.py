@@ -1,5 +1,6 @@
 """An exported detector gives the library's own answers: as a network, as a torch program, in ONNX Runtime."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -67,6 +68,25 @@ def test_onnx_runtime_gives_the_detectors_answers_for_any_batch(digits_detector,
         assert label.shape == (count,)
     names = json.loads(session.get_modelmeta().custom_metadata_map["class_names"])
     assert names == list(digits_detector.class_names)
+
+
+def frame(images: np.ndarray) -> np.ndarray:
+    return np.pad(images, [(0, 0), (0, 0), (1, 1), (1, 1)])
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_features_of_several_layers_are_exported(form, inputs, tmp_path):
+    settings = "score.name=nearest-neighbour", "score.layer=trunk.2+trunk", "method.members=2", "training.epochs=1"
+    framed = dataclasses.replace(digits(), inputs=frame(digits().inputs))  # 10 × 10: a grid of 4 × 4 does not divide it
+    detector, inputs = fitted("digits", framed, *settings, "backbone.hidden=[8, 16]"), frame(inputs)
+    export(detector, tmp_path / "model", form)
+    if form == "onnx":
+        answers = ort.InferenceSession(tmp_path / "model", providers=["CPUExecutionProvider"]).run(None, {"inputs": inputs})
+    else:
+        with torch.no_grad():
+            program = torch.export.load(str(tmp_path / "model")).module()
+            answers = [part.numpy() for part in program(torch.from_numpy(inputs))]
+    assert_equal_answers(detector, inputs, answers)
 
 
 def test_torch_program_gives_the_detectors_answers_after_a_round_trip(digits_detector, inputs, tmp_path):

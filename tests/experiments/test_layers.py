@@ -62,8 +62,10 @@ def test_every_candidate_is_a_layer_of_its_backbone():
 def test_one_pass_reads_what_the_detector_reads_layer_by_layer(method, fit, fitted):
     fitted = fitted if method == "be-snn" else fit(method)
     detector, inputs = fitted.detector, fitted.parts.validation.inputs
-    for evidence, features in layer_outputs(detector, LAYERS, inputs):
-        for layer in LAYERS:
+    layers = [*LAYERS, "trunk.stage2+trunk", "head+trunk.stem"]
+    for evidence, features in layer_outputs(detector, layers, inputs):
+        assert list(features) == layers
+        for layer in layers:
             ((expected_evidence, expected),) = detector.outputs(inputs, layer)
             torch.testing.assert_close(features[layer], expected, rtol=1e-3, atol=1e-5)
             torch.testing.assert_close(evidence, expected_evidence, rtol=1e-3, atol=1e-4)

@@ -35,8 +35,17 @@ def test_the_last_call_counts_where_a_layer_runs_twice():
     assert torch.equal(output, inner)
 
 
+def test_several_layers_in_the_order_asked_for():
+    network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4))
+    x = torch.randn(5, 2)
+    output, *inner = Tapped(network, "1", "0", "1")(x)
+    assert torch.equal(output, network(x))
+    for found, depth in zip(inner, (2, 1, 2), strict=True):
+        assert torch.equal(found, network[:depth](x))
+
+
 def test_nothing_is_held_on_to():
-    tapped = Tapped(nn.Sequential(nn.Linear(2, 2)), "0")
+    tapped = Tapped(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "0", "1")
     tapped(torch.randn(1, 2))
     assert not tapped._inner
 
@@ -57,7 +66,7 @@ def test_threads_do_not_get_each_others_layers():
 
 
 def test_it_copies_and_exports():
-    tapped = copy.deepcopy(Tapped(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), "0"))
+    tapped = copy.deepcopy(Tapped(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), "0", "1"))
     x = torch.randn(4, 2)
     expected = tapped(x)
     program = torch.export.export(tapped, (x,)).module()
@@ -68,9 +77,10 @@ def test_it_copies_and_exports():
 def test_folding_keeps_the_tap():
     network = nn.Sequential(BatchEnsembleLinear(2, 3, members=4), nn.Tanh(), BatchEnsembleLinear(3, 5, members=4))
     x = torch.randn(6, 2)
-    output, inner = fold(network, "1")(x)
+    output, *inner = fold(network, "1", "0")(x)
     torch.testing.assert_close(output, network(tile(x, 4)))
-    torch.testing.assert_close(inner, network[:2](tile(x, 4)))
+    for found, depth in zip(inner, (2, 1), strict=True):
+        torch.testing.assert_close(found, network[:depth](tile(x, 4)))
 
 
 @pytest.mark.parametrize("layer", ["trunk", "", "0.1"])

@@ -2,10 +2,12 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from besnn.baselines import SoftmaxClassifier
 from besnn.errors import InputError
-from besnn.layers.fuse import ConvReLU
+from besnn.layers.fuse import ConvReLU, FirstBlock
 from besnn.model import BESNN, InferenceNetwork, Preprocessing, fashion_convnet
 from besnn.model.inference import CPU_IMAGES, GPU_TYPE
 from besnn.training import build_method
@@ -59,6 +61,66 @@ def test_an_inner_map_is_averaged_over_its_places(model, preprocessing):
     torch.testing.assert_close(inner, maps.sum((2, 3)).view(model.members, 6, 4) / 64, rtol=1e-4, atol=1e-5)
 
 
+def by_hand(model, x, layers):
+    """Unit vectors of each layer, side by side: from hooks on the model as it was trained, member-major rows."""
+    seen = {layer: [] for layer in layers}
+    extractors = model.extractors()
+    rows = x.repeat(model.members // len(extractors), 1, 1, 1)
+    for extractor in extractors:
+        for layer in layers:
+            handle = extractor.get_submodule(layer).register_forward_hook(lambda *call, to=seen[layer]: to.append(call[2]))
+            extractor(rows)
+            handle.remove()
+    parts = []
+    for outputs in map(torch.cat, seen.values()):
+        vectors = F.adaptive_avg_pool2d(outputs, 4).flatten(1) if outputs.ndim == 4 else outputs
+        by_member = vectors.view(model.members, len(x), -1)
+        parts.append(by_member / by_member.square().sum(-1, keepdim=True).sqrt())
+    return torch.cat(parts, dim=-1)
+
+
+@pytest.mark.parametrize("layers", [("trunk.0", "trunk"), ("head", "trunk.2", "trunk.0")])
+def test_several_layers_side_by_side(layers, model, preprocessing):
+    model, preprocessing = copy.deepcopy(model).double(), copy.deepcopy(preprocessing).double()
+    raw = many_images(CPU_IMAGES + 3)
+    with torch.no_grad():
+        network = InferenceNetwork(model, preprocessing, "+".join(layers))
+        evidence, features = network(raw)
+        torch.testing.assert_close(evidence, model(preprocessing(raw)))
+        torch.testing.assert_close(features, by_hand(model, preprocessing(raw), layers))
+        assert network(raw[:0])[1].shape == (model.members, 0, features.shape[2])
+
+
+def test_a_grid_that_does_not_divide_the_map():
+    torch.manual_seed(0)
+    model = BESNN(fashion_convnet(widths=(4, 4, 4)), 3, 256, members=2, noise_dim=4, hidden_dim=8).double().eval()
+    preprocessing = Preprocessing((1, 28, 28), torch.tensor([70.0]), torch.tensor([90.0])).double()
+    raw = torch.randint(0, 256, (5, 1, 28, 28), dtype=torch.uint8)
+    with torch.no_grad():
+        _, features = InferenceNetwork(model, preprocessing, "trunk.3+trunk")(raw)  # 14 × 14 places
+        torch.testing.assert_close(features, by_hand(model, preprocessing(raw), ["trunk.3", "trunk"]))
+
+
+@pytest.mark.parametrize("members", [None, 3])
+def test_several_layers_of_a_network_that_cannot_be_traced(members, preprocessing):
+    class Doubtful(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x if bool(x.sum() > 0) else x + 0)
+
+    torch.manual_seed(0)
+    network = Doubtful(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
+    model = (
+        SoftmaxClassifier(network, num_classes=3, feature_dim=4)
+        if members is None
+        else BESNN(network, 3, 4, members=members, noise_dim=4, hidden_dim=8)
+    )
+    model, preprocessing = model.double().eval(), preprocessing.double()
+    with torch.no_grad():
+        evidence, features = InferenceNetwork(model, preprocessing, "1+3")(PIXELS)
+        torch.testing.assert_close(evidence, model(preprocessing(PIXELS)))
+        torch.testing.assert_close(features, by_hand(model, preprocessing(PIXELS), ["1", "3"]))
+
+
 def test_the_model_is_left_as_it_was(model, preprocessing):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     network = InferenceNetwork(model, preprocessing)
@@ -87,6 +149,8 @@ def test_classes_are_frozen_where_they_were_not(tiny_recipe, preprocessing):
 def test_a_layer_that_is_not_there(model, preprocessing):
     with pytest.raises(InputError, match="no layer 'attic'"):
         InferenceNetwork(model, preprocessing, "attic")
+    with pytest.raises(InputError, match="no layer 'attic'"):
+        InferenceNetwork(model, preprocessing, "trunk+attic")
 
 
 def many_images(count):
@@ -118,8 +182,6 @@ def test_a_network_that_no_ensemble_can_hold_runs_as_it_is():
         def forward(self, x):
             return torch.tanh(x.flatten(1) @ self.weight.t())
 
-    from besnn.baselines import SoftmaxClassifier
-
     model = SoftmaxClassifier(Unknown(), num_classes=3, feature_dim=4).eval()
     preprocessing = Preprocessing.fit(PIXELS)
     with torch.no_grad():
@@ -140,11 +202,13 @@ def test_a_deep_copy_is_independent(model, preprocessing):
 class TestGpuPath:
     """What a GPU runs, on a CPU: the same modules, with plain PyTorch in place of the kernels."""
 
+    def model(self):
+        torch.manual_seed(0)
+        return BESNN(fashion_convnet(widths=(16, 4, 4)), 3, 256, members=2, noise_dim=4, hidden_dim=8).eval()
+
     @pytest.fixture
     def network(self):
-        torch.manual_seed(0)
-        model = BESNN(fashion_convnet(widths=(16, 4, 4)), 3, 256, members=2, noise_dim=4, hidden_dim=8).eval()
-        return InferenceNetwork(model, Preprocessing((1, 28, 28), torch.tensor([70.0]), torch.tensor([90.0])))
+        return InferenceNetwork(self.model(), Preprocessing((1, 28, 28), torch.tensor([70.0]), torch.tensor([90.0])))
 
     @pytest.fixture
     def raw(self):
@@ -158,6 +222,15 @@ class TestGpuPath:
         expected, _ = network(raw)
         assert 0 < (evidence - expected).norm() / expected.norm() < 0.02
         assert torch.equal(evidence, network._on_gpu(raw)[0])
+
+    @torch.no_grad()
+    def test_several_layers_are_fused_and_close(self, network, raw):
+        both = InferenceNetwork(self.model(), network.preprocessing, "trunk.3+trunk")
+        evidence, features = both._on_gpu(raw)
+        assert any(isinstance(module, FirstBlock) for fused in both._fused for module in fused.modules())
+        assert features.dtype == torch.float32
+        assert torch.equal(evidence, network._on_gpu(raw)[0])
+        assert 0 < (features - both(raw)[1]).norm() / features.norm() < 0.02
 
     @torch.no_grad()
     def test_weights_of_products_are_kept_in_its_type(self, network, raw):

@@ -96,7 +96,7 @@ def test_its_fold_and_its_inner_layers_are_its_own(layer, narrow):
     handle = ensemble.get_submodule(layer).register_forward_hook(lambda *call: seen.update(output=call[2]))
     expected = ensemble(tile(x, 3))
     handle.remove()
-    features, inner = fold(ensemble, tap=layer)(x)
+    features, inner = fold(ensemble, layer)(x)
     torch.testing.assert_close(features, expected)
     torch.testing.assert_close(inner, seen["output"])
 

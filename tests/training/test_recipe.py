@@ -100,6 +100,7 @@ METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensem
         (["method.members=5000"], ["'method.members'", "5000", "1024"]),
         (["method.fast_weights=gamma:2"], ["'method.fast_weights'", "'gamma:2'", "normal", "sign"]),
         (["score.densities=[]"], ["'score.densities'"]),
+        (["score.layer=trunk+"], ["'score.layer'", "'trunk+'", "empty name", "trunk.3+trunk"]),
         (["calibration.alpha=1"], ["'calibration.alpha'", "less than 1"]),
         (["data.validation=0.6", "data.calibration=0.4"], ["'data'", "validation=0.6", "calibration=0.4"]),
         (["training.patience=3", "training.average_from=0.5"], ["'training'", "average_from", "patience"]),

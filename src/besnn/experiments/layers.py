@@ -13,7 +13,7 @@ from besnn.detection.neighbours import NearestNeighbourDensity
 from besnn.detection.scores import scores_for
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
-from besnn.model.inference import as_vectors
+from besnn.model.inner import inner_features, layer_names
 from besnn.training import Recipe
 from besnn.training.config import ScoreConfig
 from besnn.training.source import Data, in_order, open_source
@@ -45,19 +45,22 @@ def score_name(layer: str) -> str:
 def layer_outputs(
     detector: Detector, layers: Sequence[str], inputs: NDArray[np.generic] | Tensor, batch_size: int = 512
 ) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """Evidence `[members, batch, classes]` and each layer's features `[members, batch, d]`, batch by batch."""
+    """Evidence `[members, batch, classes]` and each layer's features `[members, batch, d]`, batch by batch.
+
+    Several layers that are looked at together, as in `trunk.stage1+trunk`, count as one.
+    """
     model = detector.model
-    seen: dict[str, list[Tensor]] = {layer: [] for layer in layers}
+    seen: dict[str, list[Tensor]] = {name: [] for layer in layers for name in layer_names(layer)}
     handles = [
-        extractor.get_submodule(layer).register_forward_hook(lambda *call, layer=layer: seen[layer].append(call[2]))
+        extractor.get_submodule(name).register_forward_hook(lambda *call, name=name: seen[name].append(call[2]))
         for extractor in model.extractors()
-        for layer in layers
+        for name in seen
     ]
     try:
         for batch in torch.from_numpy(np.require(inputs, requirements=["C", "W"])).split(batch_size):
             evidence = model(detector.preprocessing(batch.to(detector.device)))
-            features = {layer: torch.cat(parts).unflatten(0, (model.members, -1)) for layer, parts in seen.items()}
-            yield evidence, {layer: as_vectors(each) for layer, each in features.items()}
+            outputs = {layer: [seen[name] for name in layer_names(layer)] for layer in layers}
+            yield evidence, {layer: inner_features(outputs[layer], model.members, evidence.dtype) for layer in layers}
             for parts in seen.values():
                 parts.clear()
     finally:

@@ -6,7 +6,7 @@ where it stands.
 
 import copy
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,18 +23,19 @@ from besnn.layers.rewrite import Rewrite
 from besnn.layers.tap import Tapped, check_layer
 
 
-def fold(module: nn.Module, tap: str | None = None, grouped: bool = False) -> nn.Module:
+def fold(module: nn.Module, *taps: str, grouped: bool = False) -> nn.Module:
     """An equal network of plain per-member weights, in evaluation mode: r, s, bias and BatchNorm are multiplied out.
 
     Args:
         module: a network of batch-ensemble layers that takes one tensor; it is not changed.
-        tap: the name of an inner layer, as in `named_modules`, whose output is wanted too.
+        taps: names of inner layers, as in `named_modules`, whose outputs are wanted too.
         grouped: run the members' convolutions as one grouped convolution in place of one for each member. That is fewer
             launches, which pays on a GPU for a few inputs at a time, and slower otherwise.
 
     Returns:
         A module that takes the *untiled* input `[batch, ...]` and returns the same member-major rows
-        `[members · batch, ...]` that `module.eval()(tile(x, members))` returns; with `tap`, these and the inner layer's.
+        `[members · batch, ...]` that `module.eval()(tile(x, members))` returns; with `taps`, a tuple of these
+        and each inner layer's.
 
     >>> from besnn.layers import BatchEnsembleConv2d
     >>> network = nn.Sequential(BatchEnsembleConv2d(1, 4, 3, members=3), nn.BatchNorm2d(4), nn.ReLU()).eval()
@@ -45,13 +46,13 @@ def fold(module: nn.Module, tap: str | None = None, grouped: bool = False) -> nn
     members = members_of(module)
     if members is None:
         raise InputError("the module has no batch-ensemble layers to fold: convert it first with besnn.layers.batch_ensemble")
-    if tap is not None:
+    for tap in taps:
         check_layer(module, tap)
     with torch.no_grad():
-        traced = _trace(_Root(copy.deepcopy(module).eval()), tap)
+        traced = _trace(_Root(copy.deepcopy(module).eval()), taps)
         if traced is None:  # then fold each layer where it stands
             in_place = fold_layers(copy.deepcopy(module).eval(), members)
-            return _OnTiled(in_place if tap is None else Tapped(in_place, tap), members).eval()
+            return _OnTiled(Tapped(in_place, *taps) if taps else in_place, members).eval()
         return Rewrite(*traced, members, grouped).run().eval()
 
 
@@ -109,15 +110,15 @@ class _Tracer(fx.Tracer):
         return output
 
 
-def _trace(root: _Root, tap: str | None) -> tuple[_Root, fx.Graph, fx.Node | None] | None:
-    """The root with its graph and the node of the tapped layer.
+def _trace(root: _Root, taps: Sequence[str]) -> tuple[_Root, fx.Graph, list[fx.Node]] | None:
+    """The root with its graph and the nodes of the tapped layers.
 
     None where the graph would not tell all: the forward depends on its data, or reads a tensor that it has overwritten.
     """
     tracer = _Tracer()
     try:
         graph = tracer.trace(root)
-        tapped = None if tap is None else tracer.outputs[f"module.{tap}"].node
+        tapped = [tracer.outputs[f"module.{tap}"].node for tap in taps]
     except Exception:  # whatever a forward does with a symbol that it takes for a tensor
         return None
     overwritten: set[fx.Node] = set()
@@ -126,4 +127,4 @@ def _trace(root: _Root, tap: str | None) -> tuple[_Root, fx.Graph, fx.Node | Non
             return None
         if overwrites(node, root.get_submodule(node.target) if node.op == "call_module" else None):
             overwritten.add(node.all_input_nodes[0])
-    return None if tapped in overwritten else (root, graph, tapped)
+    return None if overwritten.intersection(tapped) else (root, graph, tapped)

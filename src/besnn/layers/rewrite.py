@@ -32,12 +32,12 @@ class Rewrite:
     Args:
         root: the traced module; folded layers are added to it.
         graph: its graph.
-        tapped: the node whose value is wanted too.
+        tapped: the nodes whose values are wanted too.
         members: N.
         grouped: run the members' convolutions as one grouped convolution, or each by itself.
     """
 
-    def __init__(self, root: nn.Module, graph: fx.Graph, tapped: fx.Node | None, members: int, grouped: bool) -> None:
+    def __init__(self, root: nn.Module, graph: fx.Graph, tapped: Sequence[fx.Node], members: int, grouped: bool) -> None:
         self.root, self.old, self.tapped, self.members = root, graph, tapped, members
         self.convolved = "packed" if grouped else "apart"
         self.new = fx.Graph()
@@ -83,7 +83,7 @@ class Rewrite:
         return self._rewrite_plain(node, module)
 
     def _rewrite_output(self, node: fx.Node) -> Value:
-        inner = () if self.tapped is None else self._in_layout(self.tapped, "rows")
+        inner = [value for tapped in self.tapped for value in self._in_layout(tapped, "rows")]
         (rows,) = self._copy(node, "rows")
         if inner:
             rows.args = ((rows.args[0], *inner),)
@@ -152,7 +152,7 @@ class Rewrite:
 
     def _following_norm(self, node: fx.Node, layer: BatchEnsembleLayer) -> fx.Node | None:
         """The BatchNorm that alone uses this layer's output, if it can be multiplied into the layer."""
-        if len(node.users) > 1 or node is self.tapped:
+        if len(node.users) > 1 or node in self.tapped:
             return None
         user = next(iter(node.users), node)
         norm = self._module_of(user)

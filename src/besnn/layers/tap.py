@@ -1,6 +1,7 @@
-"""Reading an inner layer's output along with a network's own."""
+"""Reading inner layers' outputs along with a network's own."""
 
 import threading
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,26 +11,28 @@ from besnn.errors import InputError
 
 
 class Tapped(nn.Module):
-    """A network that returns a pair: its output, and that of the inner layer called `layer`.
+    """A network that returns a tuple: its output, and those of the inner layers of the names given.
 
-    >>> network = Tapped(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4)), layer="1")
+    >>> network = Tapped(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4)), "1")
     >>> [list(part.shape) for part in network(torch.rand(5, 2))]
     [[5, 4], [5, 3]]
     """
 
-    def __init__(self, module: nn.Module, layer: str) -> None:
+    def __init__(self, module: nn.Module, *layers: str) -> None:
         super().__init__()
-        self.module = module
-        self._inner: dict[int, Tensor] = {}  # by thread: several may be inside the network at once
-        check_layer(module, layer).register_forward_hook(self._catch)
+        self.module, self.layers = module, layers
+        self._inner: dict[int, dict[str, Tensor]] = {}  # by thread: several may be inside the network at once
+        for layer in layers:
+            check_layer(module, layer).register_forward_hook(partial(self._catch, layer))
 
-    def _catch(self, module: nn.Module, arguments: Any, output: Tensor) -> None:
-        self._inner[_thread()] = output
+    def _catch(self, layer: str, module: nn.Module, arguments: Any, output: Tensor) -> None:
+        self._inner.setdefault(_thread(), {})[layer] = output
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The network's output and the inner layer's."""
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The network's output and the inner layers'."""
         output = self.module(x)
-        return output, self._inner.pop(_thread())
+        inner = self._inner.pop(_thread())
+        return output, *(inner[layer] for layer in self.layers)
 
 
 def _thread() -> int:

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from besnn.layers import Tapped, batch_ensemble, fold, members_of, ones
 from besnn.layers.folded import FoldedLinear
 from besnn.layers.fuse import fuse
 from besnn.layers.side_by_side import SideBySide
+from besnn.model.inner import by_member, inner_features, layer_names
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier
 from besnn.model.replay import CudaGraphs, Network, Outputs, Replayed
@@ -27,7 +28,7 @@ GPU_TYPE = torch.bfloat16
 
 
 class InferenceNetwork(nn.Module):
-    """From raw inputs to evidence and features: those of Φ, or of an inner layer that is named.
+    """From raw inputs to evidence and features: those of Φ, or of inner layers that are named.
 
     Batch-ensemble layers are folded into plain per-member weights, so the input is never copied for each member. On a CPU,
     images go through in parts that fit its cache; on a GPU, products are taken in `GPU_TYPE`, and a shape of batch that keeps
@@ -36,7 +37,7 @@ class InferenceNetwork(nn.Module):
     Args:
         model: trained; its classes are frozen if they were not.
         preprocessing: from raw inputs to the model's.
-        layer: an inner layer of the feature extractor, by name; None for its output.
+        layer: an inner layer of the feature extractor, by name, or several as in `trunk.3+trunk`; None for its output.
     """
 
     _fused: tuple[nn.Module, ...] | None  # not a part of the state
@@ -45,8 +46,8 @@ class InferenceNetwork(nn.Module):
         super().__init__()
         if not model.frozen:
             model.freeze_classes()
-        self.model, self.preprocessing, self.layer = without_extractors(model), preprocessing, layer
-        extractors = [_for_inference(extractor, layer) for extractor in model.extractors()]
+        self.model, self.preprocessing, self.layers = without_extractors(model), preprocessing, layer_names(layer)
+        extractors = [_for_inference(extractor, *self.layers) for extractor in model.extractors()]
         self.extractors = nn.ModuleList(extractors)
         self.extractors.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
         self.eval()
@@ -71,15 +72,10 @@ class InferenceNetwork(nn.Module):
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(raw.device.type, GPU_TYPE) if half else nullcontext():
             outputs = [extractor(x) for extractor in extractors]
-        if self.layer is None:
-            features = self._by_member(outputs, x.dtype)
-            return self.model.evidence(features), features
-        rows, inner = zip(*outputs, strict=True)
-        return self.model.evidence(self._by_member(rows, x.dtype)), as_vectors(self._by_member(inner, x.dtype))
-
-    def _by_member(self, rows: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-        by_member: Tensor = torch.cat(list(rows)).unflatten(0, (self.model.members, -1))
-        return by_member.to(dtype)
+        rows, *inner = zip(*outputs, strict=True) if self.layers else (outputs,)
+        features = by_member(rows, self.model.members, x.dtype)
+        evidence = self.model.evidence(features)
+        return evidence, inner_features(inner, self.model.members, x.dtype) if inner else features
 
     def _on_gpu(self, raw: Tensor) -> Outputs:
         if self._fused is None:
@@ -127,24 +123,15 @@ def without_extractors(model: OODClassifier) -> OODClassifier:
     return copy.deepcopy(model, {id(extractor): nn.Identity() for extractor in model.extractors()})
 
 
-def as_vectors(inner: Tensor) -> Tensor:
-    """An inner layer's output `[members, batch, ...]` as features `[members, batch, d]`; a map is averaged over its places.
-
-    >>> list(as_vectors(torch.rand(4, 2, 256, 8, 8)).shape), list(as_vectors(torch.rand(4, 2, 3, 5)).shape)
-    ([4, 2, 256], [4, 2, 15])
-    """
-    return inner.mean((-2, -1)) if inner.ndim == 5 else inner.flatten(2)
-
-
-def _for_inference(extractor: nn.Module, layer: str | None) -> nn.Module:
+def _for_inference(extractor: nn.Module, *layers: str) -> nn.Module:
     """The extractor folded; a plain one as the ensemble of one member that it is."""
     if members_of(extractor) is not None:
-        return fold(extractor, layer)
+        return fold(extractor, *layers)
     try:
-        return fold(batch_ensemble(extractor, 1, init=ones()), layer)
+        return fold(batch_ensemble(extractor, 1, init=ones()), *layers)
     except InputError:  # it has layers that no batch ensemble has, or none that it could have
         plain = copy.deepcopy(extractor).eval()
-        return plain if layer is None else Tapped(plain, layer)
+        return Tapped(plain, *layers) if layers else plain
 
 
 def _for_gpu(extractor: nn.Module) -> nn.Module:

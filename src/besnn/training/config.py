@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
+from besnn.model.inner import layer_names
 from besnn.training.methods import BESNNConfig, MethodConfig
 from besnn.training.section import Fraction, Section, Weight
 
@@ -138,9 +139,19 @@ class ScoreConfig(Section):
     densities: tuple[Literal["nearest-neighbour", "class-gaussian"], ...] = Field(
         ("nearest-neighbour",), min_length=1, description="fitted to training features, for `auto` and `combined`"
     )
-    layer: str | None = Field("trunk", description="the inner layer they look at; where there is none of that name, Φ's output")
+    layer: str | None = Field(
+        "trunk",
+        description="the inner layer they look at; where there is none of that name, Φ's output. Several, as in "
+        "`trunk.3+trunk`, are each scaled to unit length and joined, with maps averaged over a 4 × 4 grid",
+    )
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
+
+    @field_validator("layer")
+    @classmethod
+    def _name_every_layer(cls, layer: str | None) -> str | None:
+        layer_names(layer)
+        return layer
 
 
 class CalibrationConfig(Section):
