@@ -20,7 +20,7 @@ FIGURES = {  # how many each row times
     "scoring-members": 2,
     "layouts": 4,
     "export": 2,
-    "training": 2,
+    "training": 3,
     "training-samples": 2,
     "neighbours": 2,
     "memory": 0,
