@@ -22,7 +22,8 @@ from besnn.experiments.layers import (
 )
 from besnn.experiments.runs import reproduction_recipe
 from besnn.fitting import Fitted, fit_detector
-from besnn.training import build_method
+from besnn.model.inner import layer_names
+from besnn.training import build_method, load_recipe
 from besnn.training.fabric import make_fabric
 from besnn.training.record import write_record
 
@@ -52,10 +53,19 @@ def densities(fitted):
     return fit_layers(fitted.detector, LAYERS, config, fitted.parts.training)
 
 
-def test_every_candidate_is_a_layer_of_its_backbone():
-    model, _ = build_method(reproduction_recipe("cifar10", "be-snn", 0, ["backbone.width=2"]), (3, 32, 32), 10)
-    assert set(LAYERS) <= set(dict(model.feature_extractor.named_modules()))
-    assert candidate_layers(reproduction_recipe("fashion-mnist", "be-snn", 0)) == ()
+@pytest.mark.parametrize(
+    ("in_name", "small", "shape"),
+    [("cifar10", "backbone.width=2", (3, 32, 32)), ("fashion-mnist", "backbone.widths=[2, 2, 2]", (1, 28, 28))],
+)
+def test_every_candidate_is_made_of_layers_of_its_backbone(in_name, small, shape):
+    recipe = reproduction_recipe(in_name, "be-snn", 0, [small])
+    model, _ = build_method(recipe, shape, 10)
+    names = set(dict(model.feature_extractor.named_modules()))
+    assert all(names.issuperset(layer_names(layer)) for layer in candidate_layers(recipe))
+
+
+def test_a_backbone_without_a_choice_of_layers_has_no_candidates():
+    assert candidate_layers(load_recipe("digits")) == ()
 
 
 @pytest.mark.parametrize("method", ["be-snn", "deep-ensemble"])

@@ -73,7 +73,7 @@ def by_hand(model, x, layers):
             handle.remove()
     parts = []
     for outputs in map(torch.cat, seen.values()):
-        vectors = F.adaptive_avg_pool2d(outputs, 4).flatten(1) if outputs.ndim == 4 else outputs
+        vectors = F.adaptive_avg_pool2d(outputs, 2).flatten(1) if outputs.ndim == 4 else outputs
         by_member = vectors.view(model.members, len(x), -1)
         parts.append(by_member / by_member.square().sum(-1, keepdim=True).sqrt())
     return torch.cat(parts, dim=-1)

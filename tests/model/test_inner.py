@@ -34,14 +34,14 @@ def test_a_map_is_averaged_over_the_fields_of_a_grid(height, width):
             np.testing.assert_allclose(found[:, :, i, j], maps[:, :, down, across].numpy().mean((2, 3)), atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(5,), (3, 5), (3, 2, 4), (2, 3, 5, 6)])
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (3, 1, 2), (2, 3, 5, 6)])
 def test_what_is_no_larger_map_is_only_flattened(shape):
     rows = draw(2, *shape)
     assert torch.equal(on_grid(rows), rows.reshape(2, -1))
 
 
 def test_the_cosine_is_the_mean_of_the_layers_cosines():
-    maps, vectors, tokens = 1e3 * draw(3 * 6, 2, 4, 4), 1e-3 * draw(3 * 6, 10), draw(3 * 6, 2, 3)
+    maps, vectors, tokens = 1e3 * draw(3 * 6, 2, 2, 2), 1e-3 * draw(3 * 6, 10), draw(3 * 6, 2, 3)
     joined = inner_features([[maps], [vectors], [tokens]], 3, torch.float64)
     each = [cosines(rows.view(3, 6, -1)) for rows in (maps, vectors, tokens)]
     torch.testing.assert_close(cosines(joined), sum(each) / 3)

@@ -21,7 +21,10 @@ from besnn.training.source import Data, in_order, open_source
 Scores = dict[str, NDArray[np.float32]]
 Densities = dict[str, NearestNeighbourDensity]
 
-CANDIDATES = {"cifar-resnet18": ("trunk.stage1", "trunk.stage2", "trunk.stage3", "trunk.stage4", "trunk", "head")}
+CANDIDATES = {
+    "fashion-convnet": ("trunk", "trunk.3+trunk", "trunk.3+trunk.7+trunk"),
+    "cifar-resnet18": ("trunk.stage1", "trunk.stage2", "trunk.stage3", "trunk.stage4", "trunk", "head"),
+}
 """By backbone, the layers that `score.layer` could name."""
 COMBINED_LAYERS = "combined over layers"
 
@@ -30,7 +33,7 @@ def candidate_layers(recipe: Recipe) -> tuple[str, ...]:
     """The layers to look at side by side; none where a backbone has no choice of them.
 
     >>> from besnn.training import load_recipe
-    >>> candidate_layers(load_recipe("cifar10"))[0], candidate_layers(load_recipe("fashion-mnist"))
+    >>> candidate_layers(load_recipe("cifar10"))[0], candidate_layers(load_recipe("digits"))
     ('trunk.stage1', ())
     """
     return CANDIDATES.get(recipe.backbone.name, ())

@@ -114,10 +114,16 @@ class BatchEnsembleLayer(nn.Module):
         return x.flatten(self.batch_dim, self.batch_dim + 1)
 
     def _broadcast(self, values: Tensor, x: Tensor) -> Tensor:
-        """Shapes `[members, channels]` to multiply `x`, whose members stand on their own axis."""
+        """Shapes `[members, channels]` to multiply `x`, whose members stand on their own axis.
+
+        Under autocast, maps keep the type that a convolution gave them, since passing over them is what takes time; vectors are
+        few, and become float32 again.
+        """
         shape = [1] * x.ndim
         shape[self.batch_dim] = self.members
         shape[self.channel_dim + 1 if self.channel_dim > 0 else self.channel_dim] = values.shape[1]
+        if self.weight.ndim > 2:
+            values = values.to(x.dtype)
         return values.reshape(shape)
 
     def extra_repr(self) -> str:

@@ -10,7 +10,7 @@ from besnn.errors import InputError
 from besnn.layers.tap import check_layer
 from besnn.model.protocol import OODClassifier
 
-GRID = 4
+GRID = 2
 """Several layers together are looked at with their maps pooled to this many places a side, at most."""
 
 
@@ -54,8 +54,8 @@ def inner_features(outputs: Sequence[Sequence[Tensor]], members: int, dtype: tor
     >>> maps, vectors = torch.rand(4 * 2, 8, 14, 14), torch.rand(4 * 2, 32)
     >>> list(inner_features([[maps]], 4, torch.float32).shape)
     [4, 2, 8]
-    >>> list(inner_features([[maps], [vectors]], 4, torch.float32).shape)  # 8 · 4 · 4 + 32
-    [4, 2, 160]
+    >>> list(inner_features([[maps], [vectors]], 4, torch.float32).shape)  # 8 · 2 · 2 + 32
+    [4, 2, 64]
     """
     if len(outputs) == 1:
         return as_vectors(by_member(outputs[0], members, dtype))
@@ -75,8 +75,8 @@ def as_vectors(inner: Tensor) -> Tensor:
 def on_grid(rows: Tensor) -> Tensor:
     """Rows `[n, ...]` as vectors `[n, d]`; a larger map is averaged over the fields of a `GRID` × `GRID` grid.
 
-    >>> [list(on_grid(torch.rand(2, *shape)).shape) for shape in ((8, 14, 14), (8, 2, 14), (8, 2, 2), (8,))]
-    [[2, 128], [2, 64], [2, 32], [2, 8]]
+    >>> [list(on_grid(torch.rand(2, *shape)).shape) for shape in ((8, 14, 14), (8, 2, 14), (8, 1, 2), (8,))]
+    [[2, 32], [2, 32], [2, 16], [2, 8]]
     """
     if rows.ndim == 4:
         height, width = rows.shape[2:]

@@ -142,7 +142,7 @@ class ScoreConfig(Section):
     layer: str | None = Field(
         "trunk",
         description="the inner layer they look at; where there is none of that name, Φ's output. Several, as in "
-        "`trunk.3+trunk`, are each scaled to unit length and joined, with maps averaged over a 4 × 4 grid",
+        "`trunk.3+trunk`, are each scaled to unit length and joined, with maps averaged over a 2 × 2 grid",
     )
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
