@@ -1,5 +1,7 @@
 """Feature densities: what every density must do, then each against an independent oracle."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,11 @@ class TestEveryDensity:
         assert torch.equal(again.score(features(60, 1)), density.score(features(60, 1)))
         assert again.state().keys() == density.state().keys()
         assert all(torch.equal(again.state()[key], value) for key, value in density.state().items())
+
+    def test_a_copy_of_a_density_that_has_scored_scores_the_same(self, name: str) -> None:
+        density = fitted(name)
+        scores = density.score(features(60, 1))
+        assert torch.equal(copy.deepcopy(density).score(features(60, 1)), scores)
 
     def test_scores_each_input_by_itself(self, name: str) -> None:
         density, batch = fitted(name), features(20, 1)

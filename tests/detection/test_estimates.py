@@ -51,18 +51,36 @@ def test_the_bound_follows_how_coarsely_float32_is_multiplied(precision: str, mo
     assert (excess(queries, rows, torch.float32) <= 1) == (precision == "medium")
 
 
-NUMBERS = st.floats(-1e3, 1e3, width=32) | st.sampled_from([0.0, 1e9, -1e9])  # squares that underflow are not covered
+TINY = st.sampled_from([0.0, 1e-19, 1e-20, -3e-23, 1e-30, 1e-40])  # squares underflow in float32, the last number nearly does
+NUMBERS = st.floats(-1e3, 1e3, width=32) | TINY | st.sampled_from([1e9, -1e9])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@settings(max_examples=40, derandomize=True)
-@given(data=arrays(np.float32, (7, 3), elements=NUMBERS))
+@settings(max_examples=40)
+@given(data=arrays(np.float32, (7, 3), elements=NUMBERS) | arrays(np.float32, (7, 3), elements=TINY))
 def test_the_bound_holds_for_any_numbers(dtype: torch.dtype, data: np.ndarray) -> None:
     vectors = torch.from_numpy(data)
     found = DistanceEstimator(vectors[2:], dtype, 5)(vectors[:2])
     told = found.error.isfinite()  # a query far outside may overflow float16
     if told.any():
         assert not excess(vectors[:2][told], vectors[2:], dtype) > 1  # 0 of 0 is fine: all vectors equal
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@settings(max_examples=40)
+@given(data=arrays(np.float32, (7, 3), elements=NUMBERS) | arrays(np.float32, (7, 3), elements=TINY))
+def test_no_row_as_near_as_a_measured_distance_has_a_larger_value(dtype: torch.dtype, data: np.ndarray) -> None:
+    queries, rows = torch.from_numpy(data[:2]), torch.from_numpy(data[2:])
+    found = DistanceEstimator(rows, dtype, 5)(queries)
+    for column, row in enumerate(rows):
+        squared = (queries - row).square().sum(dim=1)
+        assert not (found.values[:, column] > found.largest(squared, 3))[found.error.isfinite()].any()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", [1e-19, 1e-20, 1e-22])
+def test_the_bound_covers_squares_that_underflow(dtype: torch.dtype, size: float) -> None:
+    assert excess(torch.full((1, 50), size), torch.zeros(3, 50), dtype) <= 1
 
 
 @pytest.mark.parametrize("dtype", TYPES)

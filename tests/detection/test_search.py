@@ -11,9 +11,11 @@ from hypothesis.extra.numpy import arrays
 from sklearn.neighbors import NearestNeighbors
 
 from besnn.detection import estimates, search, workspace
-from besnn.detection.search import NeighbourSearch, fast_type, kth_nearest_squared_distance
+from besnn.detection.codes import codes_work
+from besnn.detection.search import NeighbourSearch, fast_types, kth_nearest_squared_distance
 
-TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+EIGHT_BITS = pytest.param((torch.int8, torch.float32), marks=pytest.mark.skipif(not codes_work(), reason="needs VNNI"))
+TYPES = [(torch.float16,), (torch.bfloat16,), (torch.float32,), (torch.float64,), EIGHT_BITS]
 
 
 def brute_force(queries: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:
@@ -29,7 +31,7 @@ def assert_exact(queries: torch.Tensor, rows: torch.Tensor, k: int) -> None:
 
 def by_estimates_alone(queries: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:
     ready = NeighbourSearch(rows)
-    return ready._by_estimates(queries, k, ready._estimator)
+    return ready._by_estimates(queries, k, ready._types[0])
 
 
 def clustered(n: int, d: int, seed: int) -> torch.Tensor:
@@ -44,7 +46,7 @@ def first_estimates(request: pytest.FixtureRequest) -> Iterator[None]:
     product = estimates._product
     exactly = {torch.float16: torch.float32}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "fast_type", lambda device: request.param)
+        patch.setattr(search, "fast_types", lambda device: request.param)
         patch.setattr(estimates, "_product", lambda q, r: product(*(x.to(exactly.get(x.dtype, x.dtype)) for x in (q, r))))
         yield
 
@@ -67,6 +69,15 @@ def test_what_estimates_do_not_settle_is_found_all_the_same(monkeypatch: pytest.
     queries, rows = clustered(40, 3, 0), clustered(2000, 3, 1).repeat(2, 1)  # the 9th and the 10th are one row
     assert by_estimates_alone(queries, rows, 9).isnan().all()
     assert_exact(queries, rows, 9)
+
+
+def test_codes_that_settle_few_queries_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MOST_SPARE", 0)
+    queries, rows = clustered(40, 64, 0), clustered(2000, 64, 1).repeat(2, 1)
+    ready = NeighbourSearch(rows)
+    for _ in range(2):
+        torch.testing.assert_close(ready.kth_squared_distance(queries, 9), brute_force(queries, rows, 9), rtol=1e-6, atol=0)
+        assert torch.int8 not in ready._types
 
 
 def test_equals_scikit_learn_in_high_dimension() -> None:
@@ -141,10 +152,20 @@ def test_an_empty_batch_has_an_empty_answer() -> None:
     assert kth_nearest_squared_distance(torch.empty(0, 3), torch.ones(5, 3), 2).shape == (0,)
 
 
-@pytest.mark.parametrize(("bfloat16", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+@pytest.mark.parametrize(
+    ("bfloat16", "codes", "expected"),
+    [
+        (True, True, (torch.int8, torch.bfloat16)),
+        (True, False, (torch.bfloat16,)),
+        (False, True, (torch.int8, torch.float32)),
+        (False, False, (torch.float32,)),
+    ],
+)
 def test_coarse_products_are_chosen_where_the_hardware_multiplies_them(
-    bfloat16: bool, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    bfloat16: bool, codes: bool, expected: tuple[torch.dtype, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bfloat16)
-    assert fast_type(torch.device("cpu")) == expected
-    assert fast_type(torch.device("cuda")) == torch.float16
+    monkeypatch.setattr(search, "codes_work", lambda: codes)
+    assert fast_types(torch.device("cpu")) == expected
+    assert fast_types(torch.device("cuda")) == (torch.float16,)
+    assert fast_types(torch.device("mps")) == (torch.float32,)

@@ -1,5 +1,6 @@
 """Estimates of many squared distances by one coarse matrix product, with a bound on their error."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -17,12 +18,31 @@ FACTOR_ROUNDING = {"highest": 0.0, "high": 2.0**-11, "medium": 2.0**-8}
 class Estimates(NamedTuple):
     """`values`, `[queries, columns]`, near ‖q − r‖²/2 in units of their own, and how near.
 
-    A value was within `error`, `[queries]`, of the truth before it was rounded by a factor of at most 1 ± `rounding`.
+    A value was within `error`, `[queries]`, of `offset` + ‖q̂ − r̂‖²/2 before it was rounded by a factor of at most
+    1 ± `rounding`, and ‖q̂ − r̂‖ is within `blur` of ‖q − r‖, all multiplied by `scale`.
     """
 
     values: Tensor
     error: Tensor
     rounding: float
+    offset: Tensor
+    blur: Tensor
+    scale: Tensor
+
+    def margin(self, kth: Tensor) -> Tensor:
+        """How far from the k-th smallest value, `[queries]`, a row's can be while the row's place is in doubt: both may err."""
+        error = self.error + 1.1 * self.rounding * (kth.abs() + 2 * self.error)
+        distance = (2 * (kth - self.offset + error).clamp(min=0)).sqrt()
+        # Rows in the wrong order have ‖q̂ − r̂‖ at most 2 blur apart: this is what it makes of half the squares.
+        spread = 2 * self.blur * (distance + self.blur)
+        return 2 * error + (1 + 2.2 * self.rounding) * spread
+
+    def largest(self, squared: Tensor, d: int) -> Tensor:
+        """The largest value of a row no further away than one whose Σ(q − r)² of d numbers was computed as `squared`."""
+        exact = torch.finfo(squared.dtype)
+        distance = self.scale * (squared * (1 + (d + 8) * exact.eps) + d * exact.tiny).sqrt() + self.blur
+        value = self.offset + distance.square() / 2 + SLACK * self.error
+        return value + SLACK * self.rounding * value.abs()
 
 
 class _Sizes(NamedTuple):
@@ -68,7 +88,9 @@ class DistanceEstimator:
         long[:, :d].neg_()
         long[:, d : d + 2 * PARTS] = long[:, d : d + 2 * PARTS].roll(PARTS, dims=1)  # -q, 1, ‖q‖²/2
         values = _product(long, self.rows)
-        return Estimates(values, self._error(sizes, long.shape[1]), torch.finfo(values.dtype).eps / 2)
+        error = self._error(sizes, long.shape[1])
+        exactly = torch.zeros_like(error)
+        return Estimates(values, error, torch.finfo(values.dtype).eps / 2, exactly, exactly, self.scale)
 
     def _lengthened(self, vectors: Tensor, count: int) -> tuple[Tensor, _Sizes]:
         """Each vector, half its squared norm in parts and as many ones, `[count, about d]`, zero where there is none."""
@@ -76,6 +98,7 @@ class DistanceEstimator:
         long = vectors.new_zeros(count, -(-(d + 2 * PARTS) // ALIGNMENT) * ALIGNMENT, dtype=self.dtype)
         rounding = torch.finfo(self.precise).eps
         half_rounding = rounding * (d + 8)  # centring rounds each number, the norm adds up rounded squares
+        underflow = self._underflow(d)
         sizes = []
         chunk = rows_at_once(vectors.device, 4 * d * self.precise.itemsize)
         for raw, out in zip(vectors.split(chunk), long[: len(vectors)].split(chunk), strict=True):
@@ -87,9 +110,20 @@ class DistanceEstimator:
             for part in range(d, d + PARTS):
                 out[:, part] = rest
                 rest = rest - out[:, part]
-            sizes.append(_Sizes(norm, half, loss + rounding * norm, rest.abs() + half_rounding * half))
+            half_loss = rest.abs() + half_rounding * half + underflow * (norm + underflow)
+            sizes.append(_Sizes(norm + underflow, half, loss + rounding * norm + underflow, half_loss))
         long[: len(vectors), d + PARTS : d + 2 * PARTS] = 1
         return long, _Sizes(*(torch.cat(size) for size in zip(*sizes, strict=True)))
+
+    def _underflow(self, d: int) -> Tensor:
+        """The length by which a vector of d numbers may be wrong because numbers too small for the type vanish.
+
+        What is below the smallest normal number may be flushed to 0, or is as good as gone. Half a squared norm adds up d
+        squares, and an estimate about d products, each of which may vanish, and each sum of them: both together take less
+        than 3 (d + 8) of that number from the vector's squared length. A difference may vanish before it is scaled.
+        """
+        tiny = torch.finfo(self.precise).tiny
+        return math.sqrt(d) * tiny * self.scale.clamp(min=1) + math.sqrt(3 * (d + 8) * tiny)
 
     def _error(self, queries: _Sizes, additions: int) -> Tensor:
         factor = FACTOR_ROUNDING[torch.get_float32_matmul_precision()] if self.dtype == torch.float32 else 0.0

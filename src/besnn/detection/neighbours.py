@@ -20,7 +20,7 @@ class NearestNeighbourDensity:
     """Distance to the k-th nearest training feature, averaged over the members (Sun et al. 2022).
 
     Costs members · rows · (d + 4) bytes in a file with int8 storage, about twice that with float16, and 4 bytes a number
-    more in memory, 6 once it has scored; scoring takes members · batch · rows · d multiplications. `max_rows` bounds both.
+    more in memory, 5 to 8 once it has scored; scoring takes members · batch · rows · d multiplications. `max_rows` bounds both.
     What is stored is what scores, before saving and after.
 
     Args:
@@ -83,6 +83,10 @@ class NearestNeighbourDensity:
         # Between unit vectors ‖q − r‖² = 2 (1 − cos).
         distances = squared / 2 if self.metric == "cosine" else squared.sqrt()
         return distances.mean(dim=0)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What a copy gets: it makes searches of its own, since those laid out for a CPU's instructions cannot be copied."""
+        return {**self.__dict__, "_searches": []}
 
     def state(self) -> dict[str, Tensor]:
         """What `from_state` needs, as tensors on the CPU that a file can hold."""
