@@ -9,8 +9,10 @@ from besnn.fitting import fit_detector
 from besnn.model import BESNN, convnet
 from besnn.objective import BESNNObjective
 from besnn.training import load_recipe
+from besnn.training import trainer as trainer_module
 from besnn.training.compiled import CompiledStep
 from besnn.training.fabric import make_fabric
+from besnn.training.graphs import key_of
 from besnn.training.trainer import LossModule, Trainer
 
 BACKEND = "inductor" if torch.cuda.is_available() else "aot_eager"  # a CPU's compiler takes a minute for the same check
@@ -38,7 +40,8 @@ def plain_step(module):
 def test_compiled_steps_give_the_gradients_and_statistics_of_plain_ones(norm):
     module = loss_module(norm)
     reference = copy.deepcopy(module)
-    compiled, plain = CompiledStep(plain_step(module), module, backend=BACKEND), plain_step(reference)
+    worth = {key_of({"gradient": factor}) for factor in (0.0, 4.0)}
+    compiled, plain = CompiledStep(plain_step(module), module, worth, backend=BACKEND), plain_step(reference)
     for number in range(6):
         factors = {"gradient": 4.0 * (number % 2)}
         x, labels = torch.rand(12, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(12, device=DEVICE) % 3
@@ -60,24 +63,27 @@ def test_a_compiled_run_ends_with_the_weights_of_a_plain_one(precision, monkeypa
     plain = fit_detector(recipe, two_moons(), fabric=make_fabric(precision, "cpu")).detector.model
 
     def compiled(trainer):
-        steps.append(CompiledStep(trainer._gradients, trainer.terms, trainer.fabric.autocast, "aot_eager"))
+        worth = trainer.worth_compiling()
+        steps.append(CompiledStep(trainer._gradients, trainer.terms, worth, trainer.fabric.autocast, "aot_eager"))
         return steps[0]
 
     steps = []
     monkeypatch.setattr(Trainer, "_fastest_step", compiled)
+    monkeypatch.setattr(trainer_module, "COMPILE_FROM", 100)
     model = fit_detector(recipe, two_moons(), fabric=make_fabric(precision, "cpu")).detector.model
     assert steps[0].compiled
     tolerance = 1e-5 if precision == "fp32" else 1e-2
     torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=tolerance, atol=tolerance)
 
 
-def test_a_combination_that_never_comes_back_is_not_compiled():
+def test_only_what_is_worth_it_and_comes_back_is_compiled():
     module = loss_module()
-    compiled = CompiledStep(plain_step(module), module, backend=BACKEND)
+    once, often, unworthy = ({"gradient": factor} for factor in (0.1, 0.2, 0.3))
+    compiled = CompiledStep(plain_step(module), module, {key_of(once), key_of(often)}, backend=BACKEND)
     x, labels = torch.rand(6, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(6, device=DEVICE) % 3
-    for number in range(3):
-        compiled(x, labels, {"gradient": number / 10})
-    assert not compiled.compiled
+    for factors in (once, often, unworthy, often, unworthy):
+        compiled(x, labels, factors)
+    assert set(compiled.compiled) == {key_of(often)}
 
 
 class Branching(nn.Module):
@@ -94,7 +100,7 @@ class Branching(nn.Module):
 
 def test_a_network_that_cannot_be_compiled_trains_all_the_same():
     module = Branching().to(DEVICE)
-    compiled, plain = CompiledStep(plain_step(module), module, backend=BACKEND), plain_step(module)
+    compiled, plain = CompiledStep(plain_step(module), module, {()}, backend=BACKEND), plain_step(module)
     x = torch.rand(4, 2, device=DEVICE)
     for _ in range(3):
         terms = compiled(x, x, {})

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from besnn.training.config import RampConfig, ScheduleConfig, TrainingConfig
-from besnn.training.schedule import learning_rate_factor, ramp_factor, term_factors
+from besnn.training.schedule import factor_counts, learning_rate_factor, ramp_factor, term_factors
 
 shares = st.floats(0, 1)
 NAMES = ("cosine", "linear", "step", "constant")
@@ -59,3 +59,9 @@ def test_a_penalty_at_every_kth_step_weighs_the_same_over_time(every):
         factors = [term_factors(training, step, progress)["gradient"] for step in range(10)]
         assert sum(factors) / 10 == pytest.approx(expected)
         assert sum(factor != 0 for factor in factors) == (10 / every if expected else 0)
+
+
+def test_factors_are_counted_over_the_whole_run():
+    late = RampConfig(start=0.5, end=0.5)
+    counts = factor_counts(TrainingConfig(gradient_every=4, ramps={"gradient": late}), steps=16)
+    assert counts == {(("gradient", 0.0),): 14, (("gradient", 4.0),): 2}  # at steps 8 and 12

@@ -94,7 +94,7 @@ def _warm_up(setting: Setting) -> int:
 
 def _time_steps(setting: Setting, *overrides: str, every: int = 1) -> Timing:
     sizes = [f"training.batch_size={setting.batch}", f"backbone.widths={list(setting.widths)}", *setting.recipe]
-    recipe = load_recipe("fashion-mnist", ["method.members=4", *sizes, *overrides])
+    recipe = load_recipe("fashion-mnist", ["method.members=4", "training.ramps={}", *sizes, *overrides])
     fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
     generator = np.random.default_rng(0)
     count = setting.batch * (_warm_up(setting) + setting.steps + 2) * every

@@ -5,7 +5,7 @@ differentiate: it is one list of operations, which the compiler fuses like any o
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -21,13 +21,14 @@ _OPTIONS = {"fallback_random": True}  # the random numbers that the plain step d
 
 
 class CompiledStep:
-    """A step that compiles itself for every combination of factors that comes back.
+    """A step that compiles itself for the combinations of factors that are worth it.
 
     Where compiling fails (control flow that depends on values, a machine without a compiler), the plain step goes on.
 
     Args:
         plain: the step as it is.
         module: maps a batch, labels and factors to the loss terms; its parameters' gradients are what the step fills.
+        worth: the combinations of factors to compile, each when it comes for the second time.
         context: what the module is to run in, such as a mixed precision.
         backend: the compiler, by torch's names.
     """
@@ -36,10 +37,11 @@ class CompiledStep:
         self,
         plain: Step,
         module: nn.Module,
+        worth: Collection[Key],
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
         backend: str = "inductor",
     ) -> None:
-        self.plain, self.module, self.context, self.backend = plain, module, context, backend
+        self.plain, self.module, self.worth, self.context, self.backend = plain, module, worth, context, backend
         self.seen: set[Key] = set()
         self.compiled: dict[Key, Callable[[Tensor, Tensor], Terms]] = {}
         self.failed = False
@@ -49,7 +51,7 @@ class CompiledStep:
         key = key_of(factors)
         if key in self.compiled:
             return self.compiled[key](x, labels)
-        if self.failed or key not in self.seen:
+        if self.failed or key not in self.worth or key not in self.seen:
             self.seen.add(key)
             return self.plain(x, labels, factors)
         try:

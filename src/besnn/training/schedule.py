@@ -1,8 +1,10 @@
 """What changes over a run, as pure functions of how far it has come: nothing to save, nothing to restore."""
 
 import math
+from collections import Counter
 
 from besnn.training.config import RampConfig, ScheduleConfig, TrainingConfig
+from besnn.training.graphs import Key, key_of
 
 
 def learning_rate_factor(schedule: ScheduleConfig, progress: float) -> float:
@@ -39,3 +41,12 @@ def term_factors(training: TrainingConfig, step: int, progress: float) -> dict[s
     if every > 1:
         factors["gradient"] = factors.get("gradient", 1.0) * (every if step % every == 0 else 0)
     return factors
+
+
+def factor_counts(training: TrainingConfig, steps: int) -> Counter[Key]:
+    """How many steps of a run have each combination of factors.
+
+    >>> factor_counts(TrainingConfig(gradient_every=4), steps=10)
+    Counter({(('gradient', 0.0),): 7, (('gradient', 4.0),): 3})
+    """
+    return Counter(key_of(term_factors(training, step, step / steps)) for step in range(steps))
