@@ -1,12 +1,12 @@
 """How much of the in-process scorer's speed the service keeps, on the same cores, with 64 clients in a second process.
 
-The service runs as a process of its own on loopback, with as many threads as PyTorch takes by itself; the clients run in this
-one, so they take their share of the same cores. In every round the scorer is timed here, in batches of the better of two sizes,
-just before and just after the service; `ratio` is to the mean of the two, and the median of all rounds is reported. `cpu_ratio`
-is the same of rows per second of processor time, the service's and the clients' together; it says more where others use the
-machine too. Every answer is compared with the scorer's for the same inputs.
+The service runs as a process of its own on loopback, on as many cores as PyTorch takes by itself; the clients run in this one,
+so they take their share of the same cores. In every round the scorer is timed here, in batches of the best of three sizes, just
+before and just after the service; `ratio` is to the mean of the two, and the median of all rounds is reported. `cpu_ratio` is
+the same of rows per second of processor time, the service's and the clients' together; it says more where others use the
+machine too. Every answer is compared with the scorer's for the same inputs, when the clock has stopped.
 
-    python benchmarks/serve_load.py [--model MODEL] [--rounds 3] [--seconds 8] [--json results/serve_load.json]
+    python benchmarks/serve_load.py [--model MODEL] [--workers 1] [--rounds 3] [--seconds 8] [--json results/serve_load.json]
 
 Without --model it is the paper's FashionMNIST network (4 members), untrained: as fast as a trained one.
 """
@@ -40,7 +40,7 @@ from besnn.training.provenance import provenance
 
 CLIENTS = 64
 POOL = 1024
-SCORER_BATCHES = (64, 256)
+SCORER_BATCHES = (16, 64, 256)
 TOLERANCE = 1e-4
 LINE = (
     "{request:<16} {rows_per_second:>8} rows/s, {ratio} of in-process ({cpu_ratio} by processor time); "
@@ -142,7 +142,7 @@ class Rate:
 
 
 def scorer_rate(detector: Detector, inputs: NDArray[Any], seconds: float) -> Rate:
-    """How fast `Detector.predict` is in this process."""
+    """How fast `Detector.predict` is in this process, at the size of batch that is best by each clock."""
     rates = []
     for batch in SCORER_BATCHES:
         rows, began, began_cpu = 0, time.perf_counter(), time.process_time()
@@ -150,13 +150,13 @@ def scorer_rate(detector: Detector, inputs: NDArray[Any], seconds: float) -> Rat
             detector.predict(inputs[rows % POOL : rows % POOL + batch])
             rows += batch
         rates.append(Rate(rows / (time.perf_counter() - began), rows / (time.process_time() - began_cpu)))
-    return max(rates, key=lambda rate: rate.cpu)
+    return Rate(max(rate.wall for rate in rates), max(rate.cpu for rate in rates))
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """Processor time of a process and of this one."""
-    times = process.cpu_times()
-    return float(times.user + times.system) + time.process_time()
+    """Processor time of a process, its workers and this process."""
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times)) + time.process_time()
 
 
 def count_wrong(load: Load, ask: Ask, expected: NDArray[np.float32]) -> int:
@@ -180,9 +180,19 @@ def untrained_detector() -> Detector:
 
 
 @contextmanager
-def service(model: Path) -> Iterator[tuple[tuple[str, int], psutil.Process]]:
+def service(model: Path, workers: int) -> Iterator[tuple[tuple[str, int], psutil.Process]]:
     """The service as a process of its own, and its address."""
-    command = [sys.executable, "-c", "from besnn.cli import main; main()", "serve", str(model), "--port", "0"]
+    command = [
+        sys.executable,
+        "-c",
+        "from besnn.cli import main; main()",
+        "serve",
+        str(model),
+        "--port",
+        "0",
+        "--workers",
+        str(workers),
+    ]
     command += ["--set", "model_name=served", "--set", "deadline_seconds=600"]
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
         try:
@@ -208,14 +218,14 @@ class Round:
         return float(2 * getattr(self.service, clock) / (before + after))
 
 
-def measure(detector: Detector, model: Path, rounds: int, seconds: float) -> list[dict[str, object]]:
+def measure(detector: Detector, model: Path, workers: int, rounds: int, seconds: float) -> list[dict[str, object]]:
     rng = np.random.default_rng(0)
     shape = (POOL, *detector.input_shape)
     is_image = len(shape) == 4
     inputs = rng.integers(0, 256, shape, dtype=np.uint8) if is_image else rng.normal(size=shape).astype(np.float32)
     expected = detector.predict(inputs).score
     figures = []
-    with service(model) as (address, process):
+    with service(model, workers) as (address, process):
         for ask in ASKS:
             requests = [ask.encode(part) for part in np.split(inputs, POOL // ask.rows)]
             asyncio.run(ask_for(address, requests, 1.0))  # warm
@@ -255,6 +265,7 @@ def summary(ask: Ask, runs: list[Round], expected: NDArray[np.float32]) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--json", type=Path)
@@ -264,13 +275,14 @@ def main() -> None:
         if arguments.model is None:
             untrained_detector().save(model)
         detector = Detector.load(model)
-        figures = measure(detector, model, arguments.rounds, arguments.seconds)
+        figures = measure(detector, model, arguments.workers, arguments.rounds, arguments.seconds)
         if arguments.json is not None:
             record = {
                 "experiment": "serve-load",
                 "method": detector.model.method,
                 "members": detector.model.members,
                 "input_shape": list(detector.input_shape),
+                "workers": arguments.workers,
                 "threads": torch.get_num_threads(),
                 "cores": psutil.cpu_count(),
                 "load_average": psutil.getloadavg()[1],  # of five minutes; above the cores, others were at work too

@@ -55,11 +55,16 @@ def load_table(record: dict[str, Any]) -> Table:
     )
     shape = " × ".join(map(str, record["input_shape"]))
     note = (
-        f"{record['figures'][0]['clients']} clients on the same {record['cores']} cores as the service; {record['method']} of "
-        f"{record['members']} members, inputs of {shape}; median of {record['figures'][0]['rounds']} rounds. Every answer was "
-        f"checked against its input. {_company(record)}"
+        f"{record['figures'][0]['clients']} clients on the same {record['cores']} cores as the service{_workers(record)}; "
+        f"{record['method']} of {record['members']} members, inputs of {shape}; median of {record['figures'][0]['rounds']} "
+        f"rounds. Every answer was checked against its input. {_company(record)}"
     )
     return Table("Load", header, 1, rows, note)
+
+
+def _workers(record: dict[str, Any]) -> str:
+    workers = record.get("workers", 1)
+    return "" if workers == 1 else f" of {workers} worker processes"
 
 
 def _company(record: dict[str, Any]) -> str:

@@ -43,6 +43,9 @@ TimeLimit = Annotated[
 ]
 Results = Annotated[Path, typer.Option(metavar="FOLDER", help="Where records are.")]
 Where = Annotated[Device, typer.Option(help="Where to run.")]
+KeepWeights = Annotated[
+    bool, typer.Option("--keep-weights", help="Leave each trained network in the results, without its densities.")
+]
 AllMethods = Annotated[bool, typer.Option("--all", help="The deep ensemble and BatchEnsemble too.")]
 
 RESULTS = Path("results")
@@ -67,6 +70,7 @@ def table1(
     data_dir: DataDir = None,
     results: Results = RESULTS,
     device: Where = Device.AUTO,
+    keep_weights: KeepWeights = False,
     quiet: Quiet = False,
 ) -> None:
     """Train every method and score it on the OOD sets: accuracy, FPR95, AUROC, AUPR."""
@@ -75,7 +79,32 @@ def table1(
 
     methods = (*PAPER_METHODS, *FURTHER_METHODS) if all_methods else PAPER_METHODS
     runs = table1_runs(in_name.value, range(seeds), overrides or (), methods)
-    _run(runs, measure_detection, _workspace(results, data_dir, device), only, workers, time_limit, quiet)
+    workspace = _workspace(results, data_dir, device, keep_weights)
+    _run(runs, measure_detection, workspace, only, workers, time_limit, quiet)
+
+
+@app.command()
+def detector(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
+    in_name: In = InName.FASHION_MNIST,
+    data_dir: DataDir = None,
+    results: Results = RESULTS,
+    quiet: Quiet = False,
+) -> None:
+    """Make Table 1's first BE-SNN a model file again, from its kept weights, and check it against its record."""
+    from besnn.experiments.table1 import table1_runs
+    from besnn.experiments.trained import check, compare, rebuild
+
+    (run,) = table1_runs(in_name.value, seeds=[0], methods=["be-snn"])
+    workspace, say = _workspace(results, data_dir, Device.CPU), _say(quiet)
+    rebuilt = rebuild(run, workspace)
+    comparisons = []
+    for each in compare(rebuilt, run, workspace):
+        say(f"{each.name}: {each.found:.4f} (recorded {each.recorded:.4f})")
+        comparisons.append(each)
+    check(comparisons)
+    rebuilt.save(output)
+    say(f"wrote {output}; give it a false-alarm rate with besnn calibrate {output} DATA --alpha 0.05")
 
 
 @app.command()
@@ -111,6 +140,7 @@ def _add_experiment(name: str, in_default: InName, summary: str) -> None:
         data_dir: DataDir = None,
         results: Results = RESULTS,
         device: Where = Device.AUTO,
+        keep_weights: KeepWeights = False,
         quiet: Quiet = False,
     ) -> None:
         from besnn.experiments.ablations import ablation_runs
@@ -127,7 +157,7 @@ def _add_experiment(name: str, in_default: InName, summary: str) -> None:
         }
         make_runs, measure = parts[name]
         runs = make_runs(in_name.value, range(seeds), overrides or ())
-        _run(runs, measure, _workspace(results, data_dir, device), only, workers, time_limit, quiet)
+        _run(runs, measure, _workspace(results, data_dir, device, keep_weights), only, workers, time_limit, quiet)
 
     app.command(name, help=summary)(command)
 
@@ -248,10 +278,10 @@ def _run(
     run_all(select(runs, only or ()), measure, workspace, workers=workers, time_limit=time_limit, say=_say(quiet))
 
 
-def _workspace(results: Path, data_dir: Path | None, device: Device) -> "Workspace":
+def _workspace(results: Path, data_dir: Path | None, device: Device, keep_weights: bool = False) -> "Workspace":
     from besnn.experiments.runs import Workspace
 
-    return Workspace(results, data_dir, device.value)
+    return Workspace(results, data_dir, device.value, keep_weights)
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

@@ -12,6 +12,7 @@ from besnn.data import Dataset, load
 from besnn.errors import BesnnError
 from besnn.experiments.detection import Measured
 from besnn.experiments.runs import Run, Workspace, find_twin
+from besnn.experiments.trained import keep_weights
 from besnn.fitting import Fitted, fit_detector
 from besnn.training.fabric import make_fabric
 from besnn.training.provenance import provenance
@@ -76,6 +77,8 @@ def _train_and_measure(run: Run, measure: Measure, workspace: Workspace, watch: 
     training = load(recipe.data.source, split="train", data_dir=workspace.data_dir)
     fabric = make_fabric(recipe.training.precision, workspace.accelerator)
     fitted = fit_detector(recipe, training, fabric=fabric, run_folder=workspace.scratch(run), resume=True, reporter=watch)
+    if workspace.keep_weights:
+        keep_weights(fitted.detector, workspace.weights(run))
     measured = measure(fitted, run, workspace)
     return make_record(run, fitted, measured, training, fabric.device, first_step=watch.first_step, parallel_runs=parallel)
 

@@ -58,15 +58,21 @@ class Workspace:
         results: the folder of the records, `<experiment>/<run>.json`.
         data_dir: where built-in sets lie; None for the usual places.
         accelerator: `auto`, `cpu`, `gpu` or `mps`.
+        keep_weights: whether runs leave their trained networks behind.
     """
 
     results: Path
     data_dir: Path | None = None
     accelerator: str = "auto"
+    keep_weights: bool = False
 
     def record(self, run: Run) -> Path:
         """Where a run's record lies."""
         return self.results / run.experiment / f"{run.name}.json"
+
+    def weights(self, run: Run) -> Path:
+        """Where a run's trained network lies, if it was kept."""
+        return self.results / "weights" / f"{run.name}.safetensors"
 
     def scratch(self, run: Run) -> Path:
         """Where an unfinished run keeps its checkpoint."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import http.client
 import json
 import logging
@@ -190,21 +191,23 @@ def test_an_address_of_version_6_is_written_in_brackets():
 
 
 @pytest.fixture
-def kept_logging() -> Iterator[None]:
-    """Puts logging back as it was."""
+def kept_process() -> Iterator[None]:
+    """Puts logging, threads and garbage collection back as they were."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    threads = torch.get_num_threads()
     yield
+    torch.set_num_threads(threads)
+    gc.unfreeze()
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(level)
 
 
-@pytest.mark.usefixtures("kept_logging")
+@pytest.mark.usefixtures("kept_process")
 def test_a_worker_makes_its_own_service(model_file: Path, moons_detector: Detector, capsys: pytest.CaptureFixture[str]):
-    threads = torch.get_num_threads()
     example = {"kind": "known", "input": [1.0, 2.0]}
-    app = WorkerApp(model_file, {"model_name": "own"}, [example], threads, "cpu")()
+    app = WorkerApp(model_file, {"model_name": "own"}, [example], 2, "cpu")()
 
     async def ask() -> list[dict]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
@@ -218,7 +221,7 @@ def test_a_worker_makes_its_own_service(model_file: Path, moons_detector: Detect
     assert line["status"] == 200
 
 
-@pytest.mark.usefixtures("kept_logging")
+@pytest.mark.usefixtures("kept_process")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="only the main thread gets signals")
 def test_an_interrupt_ends_it_in_good_order(model_file: Path, moons_detector: Detector):
     with listen("127.0.0.1", 0) as listener:

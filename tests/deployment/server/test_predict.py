@@ -1,5 +1,6 @@
 import base64
 import io
+import json
 
 import httpx
 import numpy as np
@@ -8,6 +9,8 @@ from PIL import Image
 
 from besnn import Detector
 from besnn.data import Dataset, two_moons
+from besnn.deployment.server import Settings
+from besnn.deployment.server.inputs import QUICK_BYTES, InputReader
 from besnn.predictions import Predictions
 
 FORM = {"Content-Type": "multipart/form-data; boundary=x"}
@@ -107,11 +110,48 @@ def test_a_huge_number_is_an_answer_not_a_failure(moons_client: httpx.Client):
         (f'{{"inputs": [[1, 1{"0" * 400}]]}}', 422, "input-invalid"),
         ('{"inputs": [[1, 2]], "colour": "red"}', 422, "input-invalid"),
         ('{"inputs": ["aGVsbG8="]}', 422, "input-invalid"),
+        ('{"inputs": [[1, Infinity]]}', 422, "input-invalid"),
+        ('{"inputs": [[-Infinity, 1]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, 2], [3]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, [2]]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, {}]]}', 422, "input-invalid"),
+        ('{"inputs": [[]]}', 422, "input-invalid"),
+        (f'{{"inputs": {"[" * 900}{"]" * 900}}}', 400, "json-invalid"),
+        ('{"inputs": [[1, 2]]} {}', 400, "json-invalid"),
+        (b'{"inputs": [[1, 2]], "\xff": 0}', 400, "json-invalid"),
+        ('{"inputs": [[1, 2]]}'.encode("utf-16"), 400, "json-invalid"),
     ],
 )
-def test_a_wrong_body_is_refused(moons_client: httpx.Client, body: str, status: int, code: str):
+@pytest.mark.parametrize("padding", [0, QUICK_BYTES], ids=["short", "long"])
+def test_a_wrong_body_is_refused(moons_client: httpx.Client, body: str | bytes, status: int, code: str, padding: int):
+    body = (body.encode() if isinstance(body, str) else body) + b" " * padding  # a long one is read in a thread
     response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+def test_long_bodies_are_answered_as_short_ones_are(
+    digits_client: httpx.Client, digits_detector: Detector, digit_data: Dataset
+):
+    images = digit_data.inputs[:2]
+    body = json.dumps({"inputs": images.tolist()})
+    for padding in (0, QUICK_BYTES):
+        response = digits_client.post("/v1/predict", content=body + " " * padding, headers={"Content-Type": "application/json"})
+        check(response.json()["predictions"], digits_detector.predict(images))
+
+
+def test_of_a_field_that_comes_twice_the_last_counts(moons_client: httpx.Client, moons_detector: Detector):
+    body = f'{{"inputs": [[9, 9]], "inputs": {POINTS.tolist()}}}'
+    response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
+    check(response.json()["predictions"], moons_detector.predict(POINTS))
+
+
+def test_only_short_bodies_without_files_are_read_at_once():
+    table, images = InputReader((2,), Settings()), InputReader((1, 2, 2), Settings())
+    assert table.is_quick(b'{"inputs": [[1, 2]]}')
+    assert images.is_quick(b'{"inputs": [[[[1, 2], [3, 4]]]]}')
+    assert not images.is_quick(b'{"inputs": ["aGVsbG8="]}')
+    for reader in (table, images):
+        assert not reader.is_quick(b" " * (QUICK_BYTES + 1))
 
 
 def test_as_many_inputs_as_allowed_and_no_more(moons_detector: Detector, start):

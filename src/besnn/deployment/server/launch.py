@@ -14,6 +14,7 @@ from besnn.deployment.server.app import create_app
 from besnn.deployment.server.examples import Example
 from besnn.deployment.server.logs import log_to_standard_error
 from besnn.deployment.server.metrics import MULTIPROCESS_FOLDER
+from besnn.deployment.server.process import exempt_from_collection
 from besnn.deployment.server.settings import Settings
 from besnn.deployment.server.worker import WorkerApp
 from besnn.detector import Detector
@@ -44,6 +45,7 @@ def serve(
     app = create_app(detector, settings, examples)  # whatever does not fit shows here, before any process is started
     log_to_standard_error()
     if workers == 1:
+        exempt_from_collection()
         uvicorn.Server(_config(app, settings)).run([listener])
         return
     with tempfile.TemporaryDirectory(prefix="besnn-serve-") as folder:

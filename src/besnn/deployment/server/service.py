@@ -5,8 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from besnn.predictions import Predictions
 FLUSH_SECONDS = 1.0
 """How long recorded traffic may wait to be brought to the drift monitor's store."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _PARSERS = 2
@@ -62,9 +60,9 @@ class Service:
             seconds = f"{self.settings.deadline_seconds:g}"
             raise Problem(504, "deadline-exceeded", f"there was no answer within {seconds} s: try again, or fewer") from None
 
-    async def in_thread(self, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls what may take a while, such as unpacking images, without holding up other requests."""
-        return await asyncio.get_running_loop().run_in_executor(self._parsers, partial(read, *args, **kwargs))
+    async def read(self, read: Callable[[], T], *, quick: bool) -> T:
+        """Calls what reads a body: at once if that is quick, else in a thread, so as not to hold up other requests."""
+        return read() if quick else await asyncio.get_running_loop().run_in_executor(self._parsers, read)
 
     async def predict(self, inputs: Inputs, *, observe: bool = True) -> Predictions:
         """Predictions for inputs `[n, ...]`, scored together with those of other requests.

@@ -66,9 +66,7 @@ class Traffic:
         """Where the stream stands, with all that was recorded."""
         with self._store.document() as document:
             self._store.restore(self._monitor, document)
-            recent = document.get("recent", [])
-            while self._pending:
-                recent += self._update(self._pending.popleft())
+            recent = document.get("recent", []) + self._update()
             document |= {"monitor": self._monitor.state_dict(), "recent": recent[-RECENT:]}
             status = self._monitor.status()
         return DriftReport(
@@ -83,9 +81,14 @@ class Traffic:
             recent=[RecentInput(p_value=p, is_ood=ood, log_martingale=log) for p, ood, log in document["recent"]],
         )
 
-    def _update(self, predictions: Predictions) -> list[tuple[float, bool, float]]:
-        log_martingale = self._monitor.update(predictions.score.astype(np.float64))
-        columns = predictions.p_value, predictions.is_ood, log_martingale
+    def _update(self) -> list[tuple[float, bool, float]]:
+        """Brings what was recorded to the monitor in one go, for one update costs as much as hundreds of inputs do."""
+        pending = [self._pending.popleft() for _ in range(len(self._pending))]  # another thread may record meanwhile
+        if not pending:
+            return []
+        log_martingale = self._monitor.update(np.concatenate([each.score for each in pending]).astype(np.float64))
+        p_values, is_ood = (np.concatenate([getattr(each, name) for each in pending]) for name in ("p_value", "is_ood"))
+        columns = p_values, is_ood, log_martingale
         return list(zip(*(column[-RECENT:].tolist() for column in columns), strict=True))
 
     def close(self) -> None:

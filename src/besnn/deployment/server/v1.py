@@ -33,16 +33,17 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
     )
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         async with service.bodies.limited(request) as limited:
-            kind = media_type(limited)
+            kind, quick = media_type(limited), False
             if kind == JSON:
-                read = partial(reader.from_json, await limited.body())
+                body = await limited.body()
+                read, quick = partial(reader.from_json, body), reader.is_quick(body)
             elif kind == MULTIPART and reader.is_image:
                 read = partial(reader.from_multipart, await limited.body(), request.headers["content-type"])
             else:
                 wanted = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
                 raise Problem(415, "media-type-unsupported", f"send the body as {wanted}, and say so in Content-Type")
             async with service.deadline():
-                predictions = await service.predict(await service.in_thread(read), observe=query.observe)
+                predictions = await service.predict(await service.read(read, quick=quick), observe=query.observe)
         rows = prediction_rows(predictions, info.class_names, members=query.members)
         return Response(to_json({"predictions": rows}), media_type=JSON)
 

@@ -1,5 +1,6 @@
 """`/v2`: the Open Inference Protocol, for clients of KServe and Triton."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -8,7 +9,7 @@ from pydantic import BaseModel
 from besnn.deployment.server import protocol, tensors
 from besnn.deployment.server.batching import Inputs
 from besnn.deployment.server.fields import parse
-from besnn.deployment.server.inputs import JSON, media_type
+from besnn.deployment.server.inputs import JSON, QUICK_BYTES, media_type
 from besnn.deployment.server.openapi import infer_body, problems
 from besnn.deployment.server.problems import Problem
 from besnn.deployment.server.service import Service
@@ -74,9 +75,10 @@ def v2_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
         if media_type(request) not in ("", JSON, BINARY):  # Triton's client says nothing of it
             raise Problem(415, "media-type-unsupported", f"send the body as {JSON} or {BINARY}, and say so in Content-Type")
         async with service.bodies.limited(request) as limited:
-            header, raw = tensors.divide_body(await limited.body(), request.headers.get(tensors.HEADER_LENGTH))
+            body = await limited.body()
+            header, raw = tensors.divide_body(body, request.headers.get(tensors.HEADER_LENGTH))
             async with service.deadline():
-                asked, inputs = await service.in_thread(read, header, raw)
+                asked, inputs = await service.read(partial(read, header, raw), quick=len(body) <= QUICK_BYTES)
                 predictions = await service.predict(inputs)
         answer, header_length = tensors.write_response(predictions, asked, settings.model_name)
         if header_length is None:

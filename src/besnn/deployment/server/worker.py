@@ -37,10 +37,13 @@ class WorkerApp:
         from besnn.deployment.server.app import create_app
         from besnn.deployment.server.examples import Example
         from besnn.deployment.server.logs import log_to_standard_error
+        from besnn.deployment.server.process import exempt_from_collection
         from besnn.deployment.server.settings import Settings
         from besnn.detector import Detector
 
         log_to_standard_error()
         torch.set_num_threads(self.threads)
         examples = [Example.model_validate(example) for example in self.examples]
-        return create_app(Detector.load(self.model).to(self.device), Settings.model_validate(self.settings), examples)
+        app = create_app(Detector.load(self.model).to(self.device), Settings.model_validate(self.settings), examples)
+        exempt_from_collection()
+        return app

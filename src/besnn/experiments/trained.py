@@ -1,0 +1,77 @@
+"""A reported network as a detector again: from the weights that a run kept, checked against the run's record."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from besnn.data import load
+from besnn.detector import Detector
+from besnn.errors import BesnnError, InputError
+from besnn.evaluation import ood_metrics
+from besnn.experiments.detection import accuracy_of
+from besnn.experiments.runs import Run, Workspace, is_recorded
+from besnn.parts import divide
+from besnn.score_fitting import fit_scoring
+from besnn.training.record import read_record
+
+TOLERANCE = 0.002
+"""How far a figure may be from its record: kinds of machines round differently, and a few of 10,000 inputs change sides."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure of a record and the same found again."""
+
+    name: str
+    recorded: float
+    found: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are the same but for rounding."""
+        return abs(self.recorded - self.found) <= TOLERANCE
+
+
+def keep_weights(detector: Detector, path: Path) -> None:
+    """Writes a detector without its densities, which are many times the size of a network and can be fitted again."""
+    network = Detector(
+        detector.model, detector.preprocessing, detector.class_names, detector.recipe, provenance=detector.provenance
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    network.save(path)
+
+
+def rebuild(run: Run, workspace: Workspace) -> Detector:
+    """The detector of a recorded run: its kept weights, and the score that its recipe names fitted to the training set."""
+    path = workspace.weights(run)
+    if not is_recorded(run, workspace):
+        raise InputError(f"there is no record {workspace.record(run)}: run it first (besnn reproduce {run.experiment})")
+    if not path.exists():
+        raise InputError(f"there are no weights {path}: run it again with --keep-weights (besnn reproduce {run.experiment})")
+    detector = Detector.load(path)
+    training = load(run.recipe.data.source, split="train", data_dir=workspace.data_dir)
+    parts = divide(training, run.recipe.data, run.recipe.training.seed)
+    fit_scoring(detector, run.recipe.score, parts.training, parts.validation)
+    return detector
+
+
+def compare(detector: Detector, run: Run, workspace: Workspace, limit: int | None = None) -> Iterator[Comparison]:
+    """Accuracy, and AUROC of the paper's score and the one that decides, against the record; with `limit`, on a part."""
+    record: dict[str, Any] = read_record(workspace.record(run))
+    known = load(run.in_name, split="test", data_dir=workspace.data_dir).align_classes(detector.class_names)
+    yield Comparison("accuracy", record["accuracy"], accuracy_of(detector, known))
+    names = dict.fromkeys((detector.model.default_score, record["default_score"]))
+    in_scores = {name: detector.score(known.inputs[:limit], name) for name in names}
+    for set_name in run.unknown:
+        unknown = load(set_name, split="test", data_dir=workspace.data_dir)
+        for name in names:
+            auroc = ood_metrics(in_scores[name], detector.score(unknown.inputs[:limit], name))["auroc"]
+            yield Comparison(f"AUROC of {name} on {set_name}", record["scores"][name][set_name]["auroc"], auroc)
+
+
+def check(comparisons: list[Comparison]) -> None:
+    """Refuses a detector whose figures are not those of its record."""
+    if wrong := [each for each in comparisons if not each.agrees]:
+        first = wrong[0]
+        raise BesnnError(f"{first.name} is {first.found:.4f}, but {first.recorded:.4f} in the record: the weights are not its own")
