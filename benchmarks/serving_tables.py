@@ -1,6 +1,6 @@
 """Puts the tables of docs/serving.md between their markers, from the records of the benchmarks beside this one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,19 @@ RESULTS = ROOT / "results"
 
 def tables(results: Path = RESULTS) -> Iterator[Table]:
     """The tables that there are records for."""
-    for name, make in {"serve_load": load_table, "serve_fuzz": fuzz_table, "drift_delay": drift_table}.items():
+    if load := sorted(results.glob("serve_load*.json")):
+        yield load_table([read_record(path) for path in load])
+    for name, make in {"serve_fuzz": fuzz_table, "drift_delay": drift_table}.items():
         if (path := results / f"{name}.json").exists():
             yield make(read_record(path))
 
 
-def load_table(record: dict[str, Any]) -> Table:
-    """The service beside the scorer that it is made of."""
+def load_table(records: Sequence[dict[str, Any]]) -> Table:
+    """The service beside the scorer that it is made of, with one worker process or several."""
     rows = [
         Row(
             (
+                str(record.get("workers", 1)),
                 figure["request"],
                 f"{figure['rows_per_second']:,.0f}",
                 f"{figure['in_process_rows_per_second']:,.0f}",
@@ -39,9 +42,11 @@ def load_table(record: dict[str, Any]) -> Table:
                 str(figure["wrong"]),
             )
         )
+        for record in records
         for figure in record["figures"]
     ]
     header = (
+        "Workers",
         "A request",
         "Inputs/s",
         "In process",
@@ -53,18 +58,14 @@ def load_table(record: dict[str, Any]) -> Table:
         "Lost",
         "Wrong",
     )
+    record = max(records, key=lambda each: each["load_average"])
     shape = " × ".join(map(str, record["input_shape"]))
     note = (
-        f"{record['figures'][0]['clients']} clients on the same {record['cores']} cores as the service{_workers(record)}; "
+        f"{record['figures'][0]['clients']} clients on the same {record['cores']} cores as the service; "
         f"{record['method']} of {record['members']} members, inputs of {shape}; median of {record['figures'][0]['rounds']} "
         f"rounds. Every answer was checked against its input. {_company(record)}"
     )
-    return Table("Load", header, 1, rows, note)
-
-
-def _workers(record: dict[str, Any]) -> str:
-    workers = record.get("workers", 1)
-    return "" if workers == 1 else f" of {workers} worker processes"
+    return Table("Load", header, 2, rows, note)
 
 
 def _company(record: dict[str, Any]) -> str:

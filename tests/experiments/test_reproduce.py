@@ -6,6 +6,7 @@ import pytest
 
 from besnn.cli.app import run as besnn
 from besnn.cli.reproduce import InName
+from besnn.detector import Detector
 from besnn.evaluation.records import load_records
 from besnn.experiments.benchmarks import BENCHMARKS
 
@@ -25,6 +26,20 @@ def test_parts_about_be_snn(
     settings = options((*small["fashion-mnist"], *small_generator), tmp_path, made_up_data)
     assert besnn(["reproduce", part, "--seeds", "1", *settings]) == 0
     assert len(load_records(tmp_path)) == runs
+
+
+def test_a_trained_network_becomes_a_detector_again(
+    small: Small, made_up_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *settings, _, _ = options(small["fashion-mnist"], tmp_path, made_up_data)
+    model = tmp_path / "model.safetensors"
+    rebuild = ["reproduce", "detector", "-o", str(model), *settings]
+    assert besnn(rebuild) == 2
+    assert "there is no record" in capsys.readouterr().err
+    assert besnn(["reproduce", "table1", "--seeds", "1", "--only", "be-snn", "--keep-weights", *settings]) == 0
+    assert besnn(rebuild) == 0
+    assert "AUROC of nearest-neighbour on not-mnist: " in capsys.readouterr().out
+    assert Detector.load(model).scoring.name == "nearest-neighbour"
 
 
 @pytest.mark.parametrize(("part", "in_name", "outs"), [("table1", "fashion-mnist", 2), ("near-ood", "cifar10", 2)])

@@ -9,13 +9,14 @@ from besnn.fitting import fit_detector
 from besnn.model import BESNN, convnet
 from besnn.objective import BESNNObjective
 from besnn.training import load_recipe
-from besnn.training import trainer as trainer_module
-from besnn.training.compiled import CompiledStep
+from besnn.training.compiled import COMPILE_FROM, CompiledStep
 from besnn.training.fabric import make_fabric
 from besnn.training.graphs import key_of
+from besnn.training.schedule import factor_counts
 from besnn.training.trainer import LossModule, Trainer
 
 BACKEND = "inductor" if torch.cuda.is_available() else "aot_eager"  # a CPU's compiler takes a minute for the same check
+MANY = 10**12  # steps: worth compiling for whatever network
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -40,8 +41,8 @@ def plain_step(module):
 def test_compiled_steps_give_the_gradients_and_statistics_of_plain_ones(norm):
     module = loss_module(norm)
     reference = copy.deepcopy(module)
-    worth = {key_of({"gradient": factor}) for factor in (0.0, 4.0)}
-    compiled, plain = CompiledStep(plain_step(module), module, worth, backend=BACKEND), plain_step(reference)
+    counts = {key_of({"gradient": factor}): MANY for factor in (0.0, 4.0)}
+    compiled, plain = CompiledStep(plain_step(module), module, counts, backend=BACKEND), plain_step(reference)
     for number in range(6):
         factors = {"gradient": 4.0 * (number % 2)}
         x, labels = torch.rand(12, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(12, device=DEVICE) % 3
@@ -63,13 +64,12 @@ def test_a_compiled_run_ends_with_the_weights_of_a_plain_one(precision, monkeypa
     plain = fit_detector(recipe, two_moons(), fabric=make_fabric(precision, "cpu")).detector.model
 
     def compiled(trainer):
-        worth = trainer.worth_compiling()
-        steps.append(CompiledStep(trainer._gradients, trainer.terms, worth, trainer.fabric.autocast, "aot_eager"))
+        counts = dict.fromkeys(factor_counts(recipe.training, steps=100), MANY)
+        steps.append(CompiledStep(trainer._gradients, trainer.terms, counts, trainer.fabric.autocast, "aot_eager"))
         return steps[0]
 
     steps = []
     monkeypatch.setattr(Trainer, "_fastest_step", compiled)
-    monkeypatch.setattr(trainer_module, "COMPILE_FROM", 100)
     model = fit_detector(recipe, two_moons(), fabric=make_fabric(precision, "cpu")).detector.model
     assert steps[0].compiled
     tolerance = 1e-5 if precision == "fp32" else 1e-2
@@ -78,10 +78,13 @@ def test_a_compiled_run_ends_with_the_weights_of_a_plain_one(precision, monkeypa
 
 def test_only_what_is_worth_it_and_comes_back_is_compiled():
     module = loss_module()
-    once, often, unworthy = ({"gradient": factor} for factor in (0.1, 0.2, 0.3))
-    compiled = CompiledStep(plain_step(module), module, {key_of(once), key_of(often)}, backend=BACKEND)
+    once, often, rare = ({"gradient": factor} for factor in (0.1, 0.2, 0.3))
+    # two convolutions with BatchNorm and ReLU of 6 · 2 rows write this much at least
+    enough = COMPILE_FROM / (6 * 2 * 3 * (4 * 8 * 8 + 8 * 4 * 4))
+    counts = {key_of(once): enough, key_of(often): enough, key_of(rare): 0.1 * enough}
+    compiled = CompiledStep(plain_step(module), module, counts, backend=BACKEND)
     x, labels = torch.rand(6, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(6, device=DEVICE) % 3
-    for factors in (once, often, unworthy, often, unworthy):
+    for factors in (once, often, rare, often, rare, rare):
         compiled(x, labels, factors)
     assert set(compiled.compiled) == {key_of(often)}
 
@@ -100,7 +103,7 @@ class Branching(nn.Module):
 
 def test_a_network_that_cannot_be_compiled_trains_all_the_same():
     module = Branching().to(DEVICE)
-    compiled, plain = CompiledStep(plain_step(module), module, {()}, backend=BACKEND), plain_step(module)
+    compiled, plain = CompiledStep(plain_step(module), module, {(): MANY}, backend=BACKEND), plain_step(module)
     x = torch.rand(4, 2, device=DEVICE)
     for _ in range(3):
         terms = compiled(x, x, {})

@@ -87,6 +87,7 @@ def table1(
 def detector(
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
     in_name: In = InName.FASHION_MNIST,
+    overrides: Set = None,
     data_dir: DataDir = None,
     results: Results = RESULTS,
     quiet: Quiet = False,
@@ -95,7 +96,7 @@ def detector(
     from besnn.experiments.table1 import table1_runs
     from besnn.experiments.trained import check, compare, rebuild
 
-    (run,) = table1_runs(in_name.value, seeds=[0], methods=["be-snn"])
+    (run,) = table1_runs(in_name.value, [0], overrides or (), methods=["be-snn"])
     workspace, say = _workspace(results, data_dir, Device.CPU), _say(quiet)
     rebuilt = rebuild(run, workspace)
     comparisons = []

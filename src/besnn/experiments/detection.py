@@ -39,7 +39,7 @@ def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measure
     detector = fitted.detector
     fit_every_density(detector, run.recipe.score, fitted.parts.training)
     layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
-    test = _test_set(run.in_name, run, workspace)
+    test = official_test_set(run.in_name, run, workspace)
     known = keep_classes(test, detector.class_names).align_classes(detector.class_names)
     unknown = {name: _unknown_set(name, test, run, workspace) for name in run.unknown}
     in_scores = _every_score(detector, layers, known)
@@ -74,7 +74,7 @@ def accuracy_of(detector: Detector, known: Dataset) -> float:
     return float(np.mean(torch.cat(choices).numpy() == known.labels))
 
 
-def _test_set(name: str, run: Run, workspace: Workspace) -> Dataset:
+def official_test_set(name: str, run: Run, workspace: Workspace) -> Dataset:
     """The official test split; a recipe that limits training rows limits these too, so that a trial is small all through."""
     dataset = load(name, split="test", data_dir=workspace.data_dir)
     limit = run.recipe.data.limit
@@ -83,5 +83,5 @@ def _test_set(name: str, run: Run, workspace: Workspace) -> Dataset:
 
 def _unknown_set(name: str, test: Dataset, run: Run, workspace: Workspace) -> Dataset:
     if name != f"{run.in_name}:{UNSEEN}":
-        return _test_set(name, run, workspace)
+        return official_test_set(name, run, workspace)
     return keep_classes(test, set(test.class_names) - set(run.recipe.data.classes or test.class_names))

@@ -18,7 +18,8 @@ def layer_table(results: Path, in_name: str, backbone: str) -> Table:
         if COMBINED_LAYERS in fields["made_up"]
     ]
     note = (
-        "Nearest neighbours among the features of one layer, a map averaged over its places; last, all layers and tempered "
-        "entropy combined. Mean AUROC over the kinds of made-up outliers, one seed."
+        "Nearest neighbours among the features of one layer, a map averaged over its places, or of several (with a +), maps "
+        "averaged over a 2 × 2 grid; last, all of them and tempered entropy combined. Mean AUROC over the kinds of made-up "
+        "outliers, one seed."
     )
     return Table(f"Layers on {in_name}", ("Setting", *layers, "All, combined"), 1, rows, note)

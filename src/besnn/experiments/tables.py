@@ -26,7 +26,7 @@ def result_tables(results: Path) -> list[Table]:
     records = [record for record in load_records(results) if record.setting.experiment not in ("figure1", COST, HUNT)]
     shown = [*map(_reported, records), *(_tempering(each) for each in records if each.setting.experiment == "table3")]
     hunts = [table(results, in_name) for in_name in BENCHMARKS for table in (hunt_table, others_table)]
-    hunts.append(layer_table(results, "cifar10", "cifar-resnet18"))
+    hunts += [layer_table(results, *each) for each in (("fashion-mnist", "fashion-convnet"), ("cifar10", "cifar-resnet18"))]
     tables = [*build_tables(shown), cost_table(results), figure1_table(results), *hunts]
     notes = _data_notes(results)
     return [

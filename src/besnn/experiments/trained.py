@@ -9,7 +9,7 @@ from besnn.data import load
 from besnn.detector import Detector
 from besnn.errors import BesnnError, InputError
 from besnn.evaluation import ood_metrics
-from besnn.experiments.detection import accuracy_of
+from besnn.experiments.detection import accuracy_of, official_test_set
 from besnn.experiments.runs import Run, Workspace, is_recorded
 from besnn.parts import divide
 from besnn.score_fitting import fit_scoring
@@ -59,12 +59,12 @@ def rebuild(run: Run, workspace: Workspace) -> Detector:
 def compare(detector: Detector, run: Run, workspace: Workspace, limit: int | None = None) -> Iterator[Comparison]:
     """Accuracy, and AUROC of the paper's score and the one that decides, against the record; with `limit`, on a part."""
     record: dict[str, Any] = read_record(workspace.record(run))
-    known = load(run.in_name, split="test", data_dir=workspace.data_dir).align_classes(detector.class_names)
+    known = official_test_set(run.in_name, run, workspace).align_classes(detector.class_names)
     yield Comparison("accuracy", record["accuracy"], accuracy_of(detector, known))
     names = dict.fromkeys((detector.model.default_score, record["default_score"]))
     in_scores = {name: detector.score(known.inputs[:limit], name) for name in names}
     for set_name in run.unknown:
-        unknown = load(set_name, split="test", data_dir=workspace.data_dir)
+        unknown = official_test_set(set_name, run, workspace)
         for name in names:
             auroc = ood_metrics(in_scores[name], detector.score(unknown.inputs[:limit], name))["auroc"]
             yield Comparison(f"AUROC of {name} on {set_name}", record["scores"][name][set_name]["auroc"], auroc)
@@ -74,4 +74,6 @@ def check(comparisons: list[Comparison]) -> None:
     """Refuses a detector whose figures are not those of its record."""
     if wrong := [each for each in comparisons if not each.agrees]:
         first = wrong[0]
-        raise BesnnError(f"{first.name} is {first.found:.4f}, but {first.recorded:.4f} in the record: the weights are not its own")
+        raise BesnnError(
+            f"{first.name} is {first.found:.4f}, but {first.recorded:.4f} in the record: the weights are not its own"
+        )

@@ -5,8 +5,8 @@ differentiate: it is one list of operations, which the compiler fuses like any o
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,8 +16,31 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from besnn.training.graphs import Key, Step, Terms, key_of
 
+COMPILE_FROM = 3e12
+"""Numbers that the layers write in all steps of one kind: with fewer, compiling such a step takes longer than it saves."""
+
 _logger = logging.getLogger(__name__)
 _OPTIONS = {"fallback_random": True}  # the random numbers that the plain step draws
+
+
+@contextmanager
+def numbers_written(module: nn.Module) -> Iterator[list[int]]:
+    """Notes how many numbers each layer writes while the context lasts.
+
+    >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    >>> with numbers_written(network) as written:
+    ...     y = network(torch.rand(5, 2))
+    >>> written
+    [15, 15]
+    """
+    written: list[int] = []
+    layers = [each for each in module.modules() if next(each.children(), None) is None]
+    hooks = [each.register_forward_hook(lambda *call: written.append(call[2].numel())) for each in layers]
+    try:
+        yield written
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class CompiledStep:
@@ -28,7 +51,7 @@ class CompiledStep:
     Args:
         plain: the step as it is.
         module: maps a batch, labels and factors to the loss terms; its parameters' gradients are what the step fills.
-        worth: the combinations of factors to compile, each when it comes for the second time.
+        counts: how many steps the run has of each combination of factors.
         context: what the module is to run in, such as a mixed precision.
         backend: the compiler, by torch's names.
     """
@@ -37,12 +60,12 @@ class CompiledStep:
         self,
         plain: Step,
         module: nn.Module,
-        worth: Collection[Key],
+        counts: Mapping[Key, int],
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
         backend: str = "inductor",
     ) -> None:
-        self.plain, self.module, self.worth, self.context, self.backend = plain, module, worth, context, backend
-        self.seen: set[Key] = set()
+        self.plain, self.module, self.counts, self.context, self.backend = plain, module, counts, context, backend
+        self.written: dict[Key, int] = {}
         self.compiled: dict[Key, Callable[[Tensor, Tensor], Terms]] = {}
         self.failed = False
 
@@ -51,8 +74,12 @@ class CompiledStep:
         key = key_of(factors)
         if key in self.compiled:
             return self.compiled[key](x, labels)
-        if self.failed or key not in self.worth or key not in self.seen:
-            self.seen.add(key)
+        if key not in self.written:
+            with numbers_written(self.module) as written:
+                terms = self.plain(x, labels, factors)
+            self.written[key] = sum(written)
+            return terms
+        if self.failed or self.counts[key] * self.written[key] < COMPILE_FROM:
             return self.plain(x, labels, factors)
         try:
             step = self._compile(x, labels, factors)

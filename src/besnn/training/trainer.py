@@ -21,7 +21,7 @@ from besnn.training.augment import augment
 from besnn.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from besnn.training.compiled import CompiledStep
 from besnn.training.config import Recipe
-from besnn.training.graphs import GraphedStep, Key, Step, Terms
+from besnn.training.graphs import GraphedStep, Step, Terms
 from besnn.training.logs import RunLog
 from besnn.training.optimiser import build_optimiser, set_learning_rate
 from besnn.training.reporting import Reporter, Row, Silent
@@ -29,8 +29,6 @@ from besnn.training.schedule import factor_counts, learning_rate_factor, term_fa
 from besnn.training.seeds import Draw, draw_seed, epoch_order, own_randomness
 from besnn.training.source import Source
 from besnn.training.weights import Weights, average_weights, copy_weights, load_average
-
-COMPILE_FROM = 10_000_000  # rows: with fewer, compiling a step takes longer than it saves
 
 
 class LossModule(nn.Module):
@@ -165,12 +163,8 @@ class Trainer:
         """On a GPU recorded, and compiled where there is enough to do to make up for the minute that this can take."""
         if self.fabric.device.type != "cuda" or self.fabric.world_size > 1:
             return self._gradients
-        return GraphedStep(CompiledStep(self._gradients, self.terms, self.worth_compiling(), self.fabric.autocast))
-
-    def worth_compiling(self) -> set[Key]:
-        """The combinations of factors that see so many rows in the whole run that their step is worth compiling."""
         counts = factor_counts(self.recipe.training, self.total_steps)
-        return {key for key, steps in counts.items() if steps * self.batch_size * self.model.members >= COMPILE_FROM}
+        return GraphedStep(CompiledStep(self._gradients, self.terms, counts, self.fabric.autocast))
 
     def _gradients(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Terms:
         """Fills the parameters' gradients, in place so that a recorded step finds them again, and returns the loss terms."""
