@@ -23,7 +23,16 @@ Densities = dict[str, NearestNeighbourDensity]
 
 CANDIDATES = {
     "fashion-convnet": ("trunk", "trunk.3+trunk", "trunk.3+trunk.7+trunk"),
-    "cifar-resnet18": ("trunk.stage1", "trunk.stage2", "trunk.stage3", "trunk.stage4", "trunk", "head"),
+    "cifar-resnet18": (
+        "trunk.stage1",
+        "trunk.stage2",
+        "trunk.stage3",
+        "trunk.stage4",
+        "trunk",
+        "head",
+        "trunk.stage2+trunk",
+        "trunk.stage1+trunk.stage2+trunk.stage3+trunk",
+    ),
 }
 """By backbone, the layers that `score.layer` could name."""
 COMBINED_LAYERS = "combined over layers"
