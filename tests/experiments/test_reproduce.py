@@ -40,6 +40,10 @@ def test_a_trained_network_becomes_a_detector_again(
     assert besnn(rebuild) == 0
     assert "AUROC of nearest-neighbour on not-mnist: " in capsys.readouterr().out
     assert Detector.load(model).scoring.name == "nearest-neighbour"
+    document = tmp_path / "page.md"
+    document.write_text("<!-- table: The trained detector again -->\n<!-- end of table -->\n")
+    assert besnn(["reproduce", "tables", "--into", str(document), "--results", str(tmp_path)]) == 0
+    assert "| AUROC of tempered-entropy on mnist | " in document.read_text()
 
 
 @pytest.mark.parametrize(("part", "in_name", "outs"), [("table1", "fashion-mnist", 2), ("near-ood", "cifar10", 2)])

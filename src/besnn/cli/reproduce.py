@@ -94,7 +94,7 @@ def detector(
 ) -> None:
     """Make Table 1's first BE-SNN a model file again, from its kept weights, and check it against its record."""
     from besnn.experiments.table1 import table1_runs
-    from besnn.experiments.trained import check, compare, rebuild
+    from besnn.experiments.trained import check, compare, note_down, rebuild
 
     (run,) = table1_runs(in_name.value, [0], overrides or (), methods=["be-snn"])
     workspace, say = _workspace(results, data_dir, Device.CPU), _say(quiet)
@@ -105,6 +105,7 @@ def detector(
         comparisons.append(each)
     check(comparisons)
     rebuilt.save(output)
+    say(f"wrote {note_down(comparisons, run, workspace)}")
     say(f"wrote {output}; give it a false-alarm rate with besnn calibrate {output} DATA --alpha 0.05")
 
 

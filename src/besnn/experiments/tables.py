@@ -15,6 +15,7 @@ from besnn.experiments.cost import COST
 from besnn.experiments.cost_table import cost_table
 from besnn.experiments.hunt import HUNT, hunt_table, others_table
 from besnn.experiments.layer_table import layer_table
+from besnn.experiments.trained import detector_table
 from besnn.training.record import read_record
 
 _PLAIN_SCORE, _DENSITY_SCORE = "softmax-entropy", "nearest-neighbour"
@@ -27,7 +28,7 @@ def result_tables(results: Path) -> list[Table]:
     shown = [*map(_reported, records), *(_tempering(each) for each in records if each.setting.experiment == "table3")]
     hunts = [table(results, in_name) for in_name in BENCHMARKS for table in (hunt_table, others_table)]
     hunts += [layer_table(results, *each) for each in (("fashion-mnist", "fashion-convnet"), ("cifar10", "cifar-resnet18"))]
-    tables = [*build_tables(shown), cost_table(results), figure1_table(results), *hunts]
+    tables = [*build_tables(shown), cost_table(results), figure1_table(results), detector_table(results), *hunts]
     notes = _data_notes(results)
     return [
         replace(table, note=f"{table.note} {notes}".strip()) if table.header == DETECTION_HEADER else table

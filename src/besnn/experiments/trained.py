@@ -1,7 +1,7 @@
 """A reported network as a detector again: from the weights that a run kept, checked against the run's record."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,16 @@ from besnn.data import load
 from besnn.detector import Detector
 from besnn.errors import BesnnError, InputError
 from besnn.evaluation import ood_metrics
+from besnn.evaluation.comparison import Row
+from besnn.evaluation.tables import Table
 from besnn.experiments.detection import accuracy_of, official_test_set
 from besnn.experiments.runs import Run, Workspace, is_recorded
 from besnn.parts import divide
 from besnn.score_fitting import fit_scoring
-from besnn.training.record import read_record
+from besnn.training.provenance import provenance
+from besnn.training.record import read_record, write_record
 
+DETECTOR = "detector"
 TOLERANCE = 0.002
 """How far a figure may be from its record: kinds of machines round differently, and a few of 10,000 inputs change sides."""
 
@@ -70,7 +74,32 @@ def compare(detector: Detector, run: Run, workspace: Workspace, limit: int | Non
             yield Comparison(f"AUROC of {name} on {set_name}", record["scores"][name][set_name]["auroc"], auroc)
 
 
-def check(comparisons: list[Comparison]) -> None:
+def note_down(comparisons: Sequence[Comparison], run: Run, workspace: Workspace) -> Path:
+    """Writes what was compared, and on what machine the figures were found again, beside the other records."""
+    there = read_record(workspace.record(run))["provenance"]
+    fields = {
+        "run": workspace.record(run).relative_to(workspace.results).as_posix(),
+        "recorded_on": there["hardware"],
+        "figures": [asdict(each) for each in comparisons],
+        "provenance": provenance(there["data"]),
+    }
+    path = workspace.results / f"{DETECTOR}.json"
+    write_record(path, fields)
+    return path
+
+
+def detector_table(results: Path) -> Table:
+    """A detector's figures where it was trained, and where it was made again of its weights."""
+    path = results / f"{DETECTOR}.json"
+    nothing: dict[str, Any] = {"figures": [], "recorded_on": "", "provenance": {"hardware": ""}}
+    fields = read_record(path) if path.exists() else nothing
+    rows = [Row((each["name"], f"{each['recorded']:.4f}", f"{each['found']:.4f}")) for each in fields["figures"]]
+    header = ("Figure", f"In its record, {fields['recorded_on']}", f"Made again, {fields['provenance']['hardware']}")
+    note = "Trained networks score in bfloat16 on a GPU and in float32 on a CPU."
+    return Table("The trained detector again", header, 1, rows, note)
+
+
+def check(comparisons: Sequence[Comparison]) -> None:
     """Refuses a detector whose figures are not those of its record."""
     if wrong := [each for each in comparisons if not each.agrees]:
         first = wrong[0]
