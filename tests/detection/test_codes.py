@@ -120,3 +120,15 @@ def test_codes_are_not_used_where_torch_lacks_them_or_multiplies_otherwise(estim
 def test_codes_are_not_used_without_the_instruction(monkeypatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
     assert not codes_work()
+
+
+def test_a_users_default_type_is_no_matter() -> None:
+    rows = normal(300, 64, 0)
+    expected = CodeEstimator(rows, 320)(rows).values
+    torch.set_default_dtype(torch.float64)
+    try:
+        codes_work.cache_clear()
+        assert codes_work()
+        assert torch.equal(CodeEstimator(rows, 320)(rows).values, expected)
+    finally:
+        torch.set_default_dtype(torch.float32)

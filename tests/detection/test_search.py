@@ -73,11 +73,23 @@ def test_what_estimates_do_not_settle_is_found_all_the_same(monkeypatch: pytest.
 
 def test_codes_that_settle_few_queries_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MOST_SPARE", 0)
+    monkeypatch.setattr(search, "ENOUGH_QUERIES", 80)
     queries, rows = clustered(40, 64, 0), clustered(2000, 64, 1).repeat(2, 1)
     ready = NeighbourSearch(rows)
-    for _ in range(2):
+    first = ready._types
+    for kept in (first, first[-1:], first[-1:]):  # judged when eighty were asked
         torch.testing.assert_close(ready.kth_squared_distance(queries, 9), brute_force(queries, rows, 9), rtol=1e-6, atol=0)
-        assert torch.int8 not in ready._types
+        assert ready._types == kept
+
+
+def test_a_few_strange_queries_do_not_spoil_the_codes_for_others() -> None:
+    rows = clustered(3000, 64, 1)
+    ready = NeighbourSearch(rows)
+    before = ready._types
+    strange = 50 * clustered(3, 64, 2)
+    for query in strange.split(1):
+        torch.testing.assert_close(ready.kth_squared_distance(query, 5), brute_force(query, rows, 5), rtol=1e-6, atol=0)
+    assert ready._types == before
 
 
 def test_equals_scikit_learn_in_high_dimension() -> None:

@@ -64,7 +64,7 @@ def test_a_figure_agrees_but_for_a_few_inputs() -> None:
 def test_what_is_missing_is_named(kept: tuple[Run, Workspace]) -> None:
     run, workspace = kept
     workspace.weights(run).unlink()
-    with pytest.raises(InputError, match=r"there are no weights .*--keep-weights"):
+    with pytest.raises(InputError, match=r"there are no weights .*remove the record and run it again with --keep-weights"):
         rebuild(run, workspace)
     workspace.record(run).unlink()
     with pytest.raises(InputError, match=r"there is no record .*besnn reproduce table1"):

@@ -9,7 +9,7 @@ from besnn.fitting import fit_detector
 from besnn.model import BESNN, convnet
 from besnn.objective import BESNNObjective
 from besnn.training import load_recipe
-from besnn.training.compiled import COMPILE_FROM, CompiledStep
+from besnn.training.compiled import COMPILE_FROM, CompiledStep, numbers_written
 from besnn.training.fabric import make_fabric
 from besnn.training.graphs import key_of
 from besnn.training.schedule import factor_counts
@@ -111,3 +111,12 @@ def test_a_network_that_cannot_be_compiled_trains_all_the_same():
         torch.testing.assert_close(terms, plain(x, x, {}))
         torch.testing.assert_close(gradient, module.layer.weight.grad)
     assert compiled.failed
+
+
+def test_what_layers_write_is_counted_whatever_they_return():
+    network = nn.ModuleList([nn.GRU(2, 3, batch_first=True), nn.Linear(3, 4)])
+    with numbers_written(network) as written:
+        states, _ = network[0](torch.rand(5, 7, 2))
+        network[1](states)
+    assert written == [5 * 7 * 3 + 5 * 3, 5 * 7 * 4]  # all states and the last, then the linear layer's
+    assert not any(module._forward_hooks for module in network)

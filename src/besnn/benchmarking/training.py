@@ -54,7 +54,7 @@ class StepClock(Silent):
 
 
 def train_steps(setting: Setting) -> Findings:
-    """A step of BE-SNN training with the gradient penalty at every step, without it, and as the recipe has it."""
+    """A step of BE-SNN training with the gradient penalty at every step, without it, and as often as the recipe has it."""
     work = f"{WORK}, batch of {setting.batch}"
     every = load_recipe("fashion-mnist").training.gradient_every
     lazily = f"penalty at one in {every}"

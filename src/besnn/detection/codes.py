@@ -20,7 +20,8 @@ def codes_work() -> bool:
     """Whether the processor has the instruction and torch the operators, which it does not document: a product tells."""
     if not torch.cpu._is_vnni_supported():
         return False
-    rows = torch.tensor([[127.0, -127.0], [-127.0, 127.0]])  # centred, and whole numbers: nothing is rounded away
+    whole = [[127.0, -127.0], [-127.0, 127.0]]  # and centred: nothing is rounded away
+    rows = torch.tensor(whole, dtype=torch.float32, device="cpu")  # whatever a user's defaults are
     try:
         estimates = CodeEstimator(rows, columns=2)(rows)
     except (AttributeError, RuntimeError, TypeError):  # other operators in another version
@@ -55,9 +56,9 @@ class CodeEstimator:
         weights[: len(rows)] = -codes
         self.rows = torch.ops.onednn.qlinear_prepack(weights, None)
         # What the shift of the queries adds is taken back here.
-        self.constant = torch.full((columns,), torch.inf)
+        self.constant = rows.new_full((columns,), torch.inf)
         self.constant[: len(rows)] = self.half + SHIFT * codes.sum(dim=1, dtype=torch.int32)
-        self.ones, self.zeros = torch.ones(columns), torch.zeros(columns, dtype=torch.int64)
+        self.ones, self.zeros = rows.new_ones(columns), rows.new_zeros(columns, dtype=torch.int64)
 
     @property
     def bytes_a_query(self) -> int:

@@ -20,7 +20,7 @@ class NearestNeighbourDensity:
     """Distance to the k-th nearest training feature, averaged over the members (Sun et al. 2022).
 
     Costs members · rows · (d + 4) bytes in a file with int8 storage, about twice that with float16, and 4 bytes a number
-    more in memory, 5 to 8 once it has scored; scoring takes members · batch · rows · d multiplications. `max_rows` bounds both.
+    more in memory, 5 to 9 once it has scored; scoring takes members · batch · rows · d multiplications. `max_rows` bounds both.
     What is stored is what scores, before saving and after.
 
     Args:

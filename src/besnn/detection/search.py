@@ -13,6 +13,7 @@ from besnn.detection.workspace import rows_at_once
 
 GROUP = 32  # columns of which only the nearest is looked at first; a power of two
 GROUPS_A_NEIGHBOUR = 4  # with so many groups for each of k, hardly two of the k nearest share one
+ENOUGH_QUERIES = 1000  # to judge an estimator by
 MOST_SPARE = 2048  # a query with so many candidates more than k needs better estimates
 # Sorting like floats from 0 up, and much faster on CPUs. Negative numbers all sort below; here they are 0 but for errors.
 SORTABLE = {torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
@@ -50,7 +51,7 @@ def fast_types(device: torch.device) -> tuple[torch.dtype, ...]:
 
 
 class NeighbourSearch:
-    """Rows made ready to be searched again and again; takes a quarter to all of their memory more, by `fast_types`.
+    """Rows made ready to be searched again and again; takes a quarter to five quarters of their memory more, by `fast_types`.
 
     Args:
         rows: `[n, d]`, float32.
@@ -60,6 +61,7 @@ class NeighbourSearch:
         self.rows = rows
         self._types = fast_types(rows.device)
         self._kept: dict[torch.dtype, Estimator] = {}
+        self._asked = self._left_open = 0
         first = self._estimator(self._types[0])
         if isinstance(first, CodeEstimator) and not first.suits:
             self._types, self._kept = self._types[1:], {}
@@ -68,15 +70,21 @@ class NeighbourSearch:
         """‖q − r‖² to the k-th nearest row of queries `[batch, d]`, on the rows' device: `[batch]`."""
         first, *finer = self._types
         result = self._by_estimates(queries, k, first)
+        if finer:
+            self._judge_codes(len(queries), int(result.isnan().sum()))
         for dtype in (*finer, torch.float64, None):  # the last: without estimates
             unsettled = result.isnan().nonzero()[:, 0]
             if not len(unsettled):
                 break
-            if dtype in finer and 2 * len(unsettled) > len(queries):
-                self._types = tuple(finer)  # codes that leave most queries open cost more than they save
             few = queries[unsettled]
             result[unsettled] = self._by_estimates(few, k, dtype) if dtype else self._by_differences(few, k)
         return result
+
+    def _judge_codes(self, asked: int, left_open: int) -> None:
+        """Drops codes that leave most queries open: they cost more than they save. Strange inputs alone do not tell."""
+        self._asked, self._left_open = self._asked + asked, self._left_open + left_open
+        if self._asked >= ENOUGH_QUERIES and 2 * self._left_open > self._asked:
+            self._types = self._types[-1:]
 
     def _estimator(self, dtype: torch.dtype) -> Estimator:
         """What estimates by numbers of a type; kept, but for the largest type, which is hardly ever needed."""

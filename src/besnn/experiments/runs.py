@@ -72,7 +72,7 @@ class Workspace:
 
     def weights(self, run: Run) -> Path:
         """Where a run's trained network lies, if it was kept."""
-        return self.results / "weights" / f"{run.name}.safetensors"
+        return self.results / "weights" / run.experiment / f"{run.name}.safetensors"
 
     def scratch(self, run: Run) -> Path:
         """Where an unfinished run keeps its checkpoint."""

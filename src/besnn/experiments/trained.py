@@ -52,7 +52,7 @@ def rebuild(run: Run, workspace: Workspace) -> Detector:
     if not is_recorded(run, workspace):
         raise InputError(f"there is no record {workspace.record(run)}: run it first (besnn reproduce {run.experiment})")
     if not path.exists():
-        raise InputError(f"there are no weights {path}: run it again with --keep-weights (besnn reproduce {run.experiment})")
+        raise InputError(f"there are no weights {path}: remove the record and run it again with --keep-weights")
     detector = Detector.load(path)
     training = load(run.recipe.data.source, split="train", data_dir=workspace.data_dir)
     parts = divide(training, run.recipe.data, run.recipe.training.seed)
@@ -77,11 +77,13 @@ def compare(detector: Detector, run: Run, workspace: Workspace, limit: int | Non
 def note_down(comparisons: Sequence[Comparison], run: Run, workspace: Workspace) -> Path:
     """Writes what was compared, and on what machine the figures were found again, beside the other records."""
     there = read_record(workspace.record(run))["provenance"]
+    sets = [official_test_set(name, run, workspace) for name in (run.in_name, *run.unknown)]
+    hashes = {file: digest for each in sets for file, digest in each.hashes.items()}
     fields = {
         "run": workspace.record(run).relative_to(workspace.results).as_posix(),
         "recorded_on": there["hardware"],
         "figures": [asdict(each) for each in comparisons],
-        "provenance": provenance(there["data"]),
+        "provenance": provenance(hashes),
     }
     path = workspace.results / f"{DETECTOR}.json"
     write_record(path, fields)

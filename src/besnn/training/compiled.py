@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
 
 from besnn.training.graphs import Key, Step, Terms, key_of
 
@@ -35,7 +36,11 @@ def numbers_written(module: nn.Module) -> Iterator[list[int]]:
     """
     written: list[int] = []
     layers = [each for each in module.modules() if next(each.children(), None) is None]
-    hooks = [each.register_forward_hook(lambda *call: written.append(call[2].numel())) for each in layers]
+
+    def note(layer: nn.Module, arguments: Any, output: Any) -> None:
+        written.append(sum(each.numel() for each in tree_leaves(output) if isinstance(each, Tensor)))  # some return several
+
+    hooks = [each.register_forward_hook(note) for each in layers]
     try:
         yield written
     finally:

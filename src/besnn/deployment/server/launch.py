@@ -12,6 +12,7 @@ from uvicorn.supervisors import Multiprocess
 
 from besnn.deployment.server.app import create_app
 from besnn.deployment.server.examples import Example
+from besnn.deployment.server.heads import LimitedHeads
 from besnn.deployment.server.logs import log_to_standard_error
 from besnn.deployment.server.metrics import MULTIPROCESS_FOLDER
 from besnn.deployment.server.process import exempt_from_collection
@@ -89,6 +90,7 @@ def _config(app: object, settings: Settings, workers: int = 1) -> uvicorn.Config
         log_config=None,
         access_log=False,
         server_header=False,
+        http=LimitedHeads,
         ws="none",
         timeout_graceful_shutdown=int(settings.deadline_seconds) + _GRACE_SECONDS,
         timeout_worker_healthcheck=_SILENT_SECONDS,
