@@ -6,7 +6,9 @@ before and just after the service; `ratio` is to the mean of the two, and the me
 the same of rows per second of processor time, the service's and the clients' together; it says more where others use the
 machine too. Every answer is compared with the scorer's for the same inputs, when the clock has stopped.
 
-    python benchmarks/serve_load.py [--model MODEL] [--workers 1] [--rounds 3] [--seconds 8] [--json results/serve_load.json]
+    python benchmarks/serve_load.py [--model MODEL] [--workers 1] [--rounds 3] [--seconds 8] [--json RECORD]
+
+The records in results/ are `serve_load_1_worker.json` and `serve_load_2_workers.json`; `serving_tables.py` shows both.
 
 Without --model it is the paper's FashionMNIST network (4 members), untrained: as fast as a trained one.
 """

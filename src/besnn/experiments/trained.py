@@ -60,17 +60,17 @@ def rebuild(run: Run, workspace: Workspace) -> Detector:
     return detector
 
 
-def compare(detector: Detector, run: Run, workspace: Workspace, limit: int | None = None) -> Iterator[Comparison]:
-    """Accuracy, and AUROC of the paper's score and the one that decides, against the record; with `limit`, on a part."""
+def compare(detector: Detector, run: Run, workspace: Workspace) -> Iterator[Comparison]:
+    """Accuracy, and AUROC of the paper's score and the one that decides, against the record."""
     record: dict[str, Any] = read_record(workspace.record(run))
     known = official_test_set(run.in_name, run, workspace).align_classes(detector.class_names)
     yield Comparison("accuracy", record["accuracy"], accuracy_of(detector, known))
     names = dict.fromkeys((detector.model.default_score, record["default_score"]))
-    in_scores = {name: detector.score(known.inputs[:limit], name) for name in names}
+    in_scores = {name: detector.score(known.inputs, name) for name in names}
     for set_name in run.unknown:
         unknown = official_test_set(set_name, run, workspace)
         for name in names:
-            auroc = ood_metrics(in_scores[name], detector.score(unknown.inputs[:limit], name))["auroc"]
+            auroc = ood_metrics(in_scores[name], detector.score(unknown.inputs, name))["auroc"]
             yield Comparison(f"AUROC of {name} on {set_name}", record["scores"][name][set_name]["auroc"], auroc)
 
 

@@ -1,7 +1,7 @@
 """Conversion of any network into its batch-ensemble form."""
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from torch import Tensor, nn
@@ -201,8 +201,8 @@ class _Conversion:
     def _redraw(self, module: nn.Module) -> None:
         if not self.keep_weights:
             # torch's attention has the second name
-            redraw: Callable[[], None] = getattr(module, "reset_parameters", None) or module._reset_parameters  # type: ignore[assignment]
-            redraw()
+            name = "reset_parameters" if hasattr(module, "reset_parameters") else "_reset_parameters"
+            getattr(module, name)()
 
     def _tie(self, module: nn.Module, name: str, old: object, part: str = "") -> None:
         """Puts one new parameter wherever the same old one stood, or the same part of it, so that what was tied still is."""

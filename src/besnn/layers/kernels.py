@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 try:
-    import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]  # not on every machine, and without types
+    import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]  # likewise
 except ImportError:  # a machine without a GPU need not have it
     triton = None
 
