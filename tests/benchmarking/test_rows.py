@@ -21,6 +21,7 @@ FIGURES = {  # how many each row times
     "layouts": 4,
     "export": 2,
     "training": 3,
+    "training-compiled": 0,
     "training-samples": 2,
     "neighbours": 2,
     "memory": 0,

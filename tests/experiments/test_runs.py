@@ -6,6 +6,7 @@ from besnn.errors import InputError
 from besnn.experiments.ablations import ablation_runs
 from besnn.experiments.benchmarks import benchmark_of
 from besnn.experiments.near_ood import near_ood_runs
+from besnn.experiments.otherwise import otherwise_runs
 from besnn.experiments.runs import Run, Workspace, find_twin, is_recorded, reproduction_recipe, select
 from besnn.experiments.table1 import FURTHER_METHODS, PAPER_METHODS, table1_runs
 from besnn.experiments.table3 import table3_runs
@@ -18,7 +19,7 @@ def all_runs() -> list[Run]:
     runs = []
     for name in ("fashion-mnist", "cifar10"):
         runs += table1_runs(name, range(2), methods=EVERY_METHOD) + table3_runs(name, range(2))
-        runs += ablation_runs(name, range(2)) + near_ood_runs(name, range(2))
+        runs += ablation_runs(name, range(2)) + near_ood_runs(name, range(2)) + otherwise_runs(name, range(2))
     return runs
 
 

@@ -9,7 +9,7 @@ from besnn.benchmarking.neighbours import find_neighbours
 from besnn.benchmarking.results import Findings
 from besnn.benchmarking.scoring import MEMBERS, besnn_model, score_by_members, score_by_samples, score_many, score_one
 from besnn.benchmarking.setting import Setting
-from besnn.benchmarking.training import train_by_samples, train_steps
+from besnn.benchmarking.training import train_by_samples, train_compiled, train_steps
 from besnn.errors import InputError
 from besnn.training.provenance import hardware, provenance
 
@@ -22,6 +22,7 @@ ROWS: dict[str, Callable[[Setting], Findings]] = {
     "layouts": compare_layouts,
     "export": score_exported,
     "training": train_steps,
+    "training-compiled": train_compiled,
     "training-samples": train_by_samples,
     "neighbours": find_neighbours,
     "memory": peak_of_scoring,

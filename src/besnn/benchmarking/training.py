@@ -22,7 +22,7 @@ from besnn.training.reporting import Silent
 from besnn.training.source import ArraySource
 
 WORK = "training step"
-LONG = "training.epochs=1000"
+LONG = "training.epochs=10000"
 """A run so long that the trainer compiles its step on a GPU."""
 
 
@@ -63,15 +63,24 @@ def train_steps(setting: Setting) -> Findings:
         "without it": _time_steps(setting, "training.gradient_every=1", "method.gradient_weight=0"),
         lazily: _time_steps(setting, every=every),
     }
-    if setting.device.type == "cuda":
-        timed["with the penalty, compiled"] = _time_steps(setting, "training.gradient_every=1", LONG)
-        timed[f"{lazily}, compiled"] = _time_steps(setting, LONG, every=every)
     findings = Findings([Figure(work, "be-snn", variant, timing, members=4) for variant, timing in timed.items()])
     if setting.device.type == "cuda":
-        compiled = timed[f"{lazily}, compiled"].seconds
-        findings.targets.append(Target(work, f"milliseconds a step, {lazily}, compiled", 1e3 * compiled, 6.0))
+        findings.targets.append(Target(work, f"milliseconds a step, {lazily}", 1e3 * timed[lazily].seconds, 6.0))
     findings.checks.append(penalty_check(work, setting.device))
     return findings
+
+
+def train_compiled(setting: Setting) -> Findings:
+    """The same where a run is long enough for its step to be compiled, which is on a GPU only; compiling takes minutes."""
+    work = f"{WORK}, batch of {setting.batch}"
+    if setting.device.type != "cuda":
+        return Findings(left_out=[f"{work}, compiled: needs a GPU"])
+    every = load_recipe("fashion-mnist").training.gradient_every
+    timed = {
+        "with the penalty, compiled": _time_steps(setting, "training.gradient_every=1", LONG),
+        f"penalty at one in {every}, compiled": _time_steps(setting, LONG, every=every),
+    }
+    return Findings([Figure(work, "be-snn", variant, timing, members=4) for variant, timing in timed.items()])
 
 
 def train_by_samples(setting: Setting) -> Findings:

@@ -149,11 +149,13 @@ def _add_experiment(name: str, in_default: InName, summary: str) -> None:
         from besnn.experiments.conversion import conversion_runs, measure_conversion
         from besnn.experiments.detection import measure_detection
         from besnn.experiments.near_ood import near_ood_runs
+        from besnn.experiments.otherwise import otherwise_runs
         from besnn.experiments.table3 import table3_runs
 
         parts: dict[str, tuple[Callable[..., list[Run]], Measure]] = {
             "table3": (table3_runs, measure_detection),
             "ablations": (ablation_runs, measure_detection),
+            "baselines": (otherwise_runs, measure_detection),
             "near-ood": (near_ood_runs, measure_detection),
             "conversion": (conversion_runs, partial(measure_conversion, overrides=overrides or ())),
         }
@@ -173,6 +175,11 @@ _add_experiment(
     "ablations",
     InName.FASHION_MNIST,
     "Train BE-SNNs with other weights of the gradient penalty, and with either entropy estimator or none.",
+)
+_add_experiment(
+    "baselines",
+    InName.FASHION_MNIST,
+    "Train baselines otherwise than Table 1 has them, where they differ from the paper's figures.",
 )
 _add_experiment(
     "near-ood",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from besnn.errors import InputError
+from besnn.layers.channelwise import is_quick, scale_shift
 from besnn.layers.initialise import Initialiser, normal
 from besnn.layers.members import check_members, split_members
 from besnn.layers.norm import MemberBatchNorm
@@ -88,6 +89,10 @@ class BatchEnsembleLayer(nn.Module):
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Maps member-major rows to member-major rows; further arguments are those of torch's layer."""
         self._check(input)
+        if is_quick(input) and self.batch_dim == 0:
+            split_members(input, self.members)  # refuses rows that do not divide among the members
+            y = self.shared(scale_shift(input, self.r), *args, **kwargs)
+            return scale_shift(y, self.s, self.bias)
         x = self._by_member(input)
         x = self._join(x * self._broadcast(self.r, x))
         y = self._by_member(self.shared(x, *args, **kwargs))

@@ -5,9 +5,7 @@ image: on a GPU that one operation can take as long as all the rest of a trainin
 the same gradient is differentiated by the ordinary kernels. The numbers are the same.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,19 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from besnn.layers.inputs_only import inputs_only
+
 _TRANSPOSED: dict[int, Callable[..., Tensor]] = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}
 _CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
-_inputs_only: ContextVar[bool] = ContextVar("inputs_only", default=False)
-
-
-@contextmanager
-def gradients_of_inputs_only() -> Iterator[None]:
-    """Within it, convolutions leave out their weights' gradients; torch can't tell a Python function that nobody wants them."""
-    token = _inputs_only.set(True)
-    try:
-        yield
-    finally:
-        _inputs_only.reset(token)
 
 
 class TwiceDifferentiable(TorchFunctionMode):
@@ -93,7 +82,7 @@ class _Convolution(torch.autograd.Function):
             ]
             beyond = [size - reached for size, reached in zip(x.shape[2:], covered, strict=True)]
             of_x = _TRANSPOSED[x.ndim](gradient, weight, None, stride, padding, beyond, ctx.groups, dilation)
-        if ctx.needs_input_grad[1] and not _inputs_only.get():
+        if ctx.needs_input_grad[1] and not inputs_only():
             mask = (False, True, False)
             none = [0] * len(stride)
             of_weight = torch.ops.aten.convolution_backward(

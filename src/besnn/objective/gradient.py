@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from besnn.errors import InputError
+from besnn.layers.inputs_only import gradients_of_inputs_only
 from besnn.objective.choices import check_choice
-from besnn.objective.convolution import gradients_of_inputs_only
 from besnn.objective.kernel import Reduction
 
 

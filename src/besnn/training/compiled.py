@@ -15,9 +15,10 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
+from besnn.layers.channelwise import traced
 from besnn.training.graphs import Key, Step, Terms, key_of
 
-COMPILE_FROM = 3e12
+COMPILE_FROM = 1e13
 """Numbers that the layers write in all steps of one kind: with fewer, compiling such a step takes longer than it saves."""
 
 _logger = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class CompiledStep:
         def gradients(values: list[Tensor], x: Tensor, labels: Tensor, state: list[Tensor]) -> tuple[list[Tensor], list[Any]]:
             leaves = [value.detach().requires_grad_() for value in values]
             substitutes = dict(zip(named, leaves, strict=True)) | dict(zip(buffers, state, strict=True))
-            with self.context():
+            with self.context(), traced():
                 terms: Terms = functional_call(self.module, substitutes, (x, labels, factors))
             names[:] = terms
             loss = torch.stack(list(terms.values())).sum()

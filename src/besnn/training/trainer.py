@@ -98,6 +98,8 @@ class Trainer:
                 "change training.batch_size"
             )
         self.preprocessing.to(self.fabric.device)
+        if self.fabric.device.type == "cuda" and training.precision == "bf16":
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # how its matrix units convolve
         self.model.train()
         optimiser = build_optimiser(self.model, training.optimiser)
         self.terms = LossModule(self.model, self.objective)
@@ -229,6 +231,7 @@ class Trainer:
             self.model.load_state_dict(self.kept["best"])
         elif "average" in self.kept:
             load_average(self.kept["average"], self.model)
+        self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # torch's stubs miss it
         self.model.eval()
 
     def _share_sums(self) -> None:

@@ -1,0 +1,186 @@
+"""Scales and BatchNorms of member-major maps on a GPU, in as few passes over memory as can be, and so their gradients.
+
+A map is `[members · batch, channels, ...]`, and a member's channel is treated alike: multiplied, shifted, summed up. torch runs
+this, its gradient and above all its gradient's gradient as dozens of passes over the map. Here each is a pass that sums up
+(`sums`, `moments`) and one that writes (`combine`); the rest is arithmetic on `[members, channels]`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from besnn.layers import channel_kernels as kernels
+from besnn.layers.inputs_only import inputs_only
+
+_traced: ContextVar[bool] = ContextVar("traced", default=False)
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    """Within it, torch's own operations are used, which a compiler can look into and fuse better than can be done here."""
+    token = _traced.set(True)
+    try:
+        yield
+    finally:
+        _traced.reset(token)
+
+
+def is_quick(x: Tensor) -> bool:
+    """Whether a tensor is a map that this module is made for."""
+    return x.is_cuda and x.ndim > 2 and x.numel() > 0 and x.is_floating_point() and kernels.available() and not _traced.get()
+
+
+def scale_shift(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
+    """`x · scale + shift` with `[members, channels]` each, differentiable any number of times.
+
+    >>> x = torch.ones(4, 3, 2, 2)
+    >>> scale_shift(x, torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))[:, :, 0, 0].tolist()
+    [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [4.0, 5.0, 6.0]]
+    """
+    scaled: Tensor = _ScaleShift.apply(x, scale, shift)  # type: ignore[no-untyped-call]
+    return scaled
+
+
+def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """BatchNorm of each member by its own batch, twice differentiable.
+
+    Args:
+        x: `[members · batch, channels, ...]`.
+        weight: `[members, channels]`.
+        bias: `[members, channels]`.
+        eps: added to the variance.
+
+    Returns:
+        The normalised map, and each channel's mean and (biased) variance, `[members, channels]`.
+    """
+    y: Tensor
+    y, mean, variance = _Normalise.apply(x, weight, bias, eps)  # type: ignore[no-untyped-call]
+    return y, mean, variance
+
+
+class _ScaleShift(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, scale)
+        return combine([(x, scale)], shift)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, scale = ctx.saved_tensors
+        of_x = of_scale = of_shift = None
+        if ctx.needs_input_grad[0]:
+            of_x = scale_shift(gradient, scale)
+        if any(ctx.needs_input_grad[1:]) and not inputs_only():
+            of_shift, of_scale = _Sums.apply(gradient, x, len(scale))  # type: ignore[no-untyped-call]
+        return of_x, of_scale, of_shift if ctx.needs_input_grad[2] else None
+
+
+class _Sums(torch.autograd.Function):
+    """Σ g and Σ g · x over each member's channel, which `scale_shift` is the gradient of, as they are of it."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, x: Tensor, members: int) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(g, x)
+        total, product = sums(g, x, members)
+        return total, product
+
+    @staticmethod
+    def backward(ctx: Any, of_total: Tensor, of_product: Tensor) -> Any:
+        g, x = ctx.saved_tensors
+        of_g = scale_shift(x, of_product, of_total) if ctx.needs_input_grad[0] else None
+        return of_g, scale_shift(g, of_product) if ctx.needs_input_grad[1] else None, None
+
+
+class _Normalise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        mean, variance = moments(x, len(weight))
+        rate = torch.rsqrt(variance + eps)
+        scale = weight * rate
+        ctx.save_for_backward(x, weight, mean, rate)
+        ctx.mark_non_differentiable(mean, variance)
+        return combine([(x, scale)], bias - scale * mean), mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> Any:
+        return *_NormaliseBackward.apply(gradient, *ctx.saved_tensors), None  # type: ignore[no-untyped-call]
+
+
+class _NormaliseBackward(torch.autograd.Function):
+    """The gradient of BatchNorm, and in closed form its own.
+
+    With x̂ = (x − μ) ρ and means over the m numbers of a member's channel, the gradient behind a gradient g is
+    w ρ (g − ḡ − q x̂), where q = mean(g x̂). Its product with a vector v is m w ρ Q, where Q = mean(v g) − v̄ ḡ − p q and
+    p = mean(v x̂). The gradients of that are w ρ (v − v̄ − p x̂) for g, m ρ Q for w, and
+    −w ρ² ((Q − 2 p q) x̂ + p (g − ḡ) + q (v − v̄)) for x.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rate: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        count = x.numel() // weight.numel()
+        total, product = sums(g, x, len(weight), mean)
+        g_mean, q = total / count, product * rate / count
+        ctx.save_for_backward(g, x, weight, mean, rate, g_mean, q)
+        by_g = weight * rate
+        by_x = -by_g * rate * q
+        return combine([(g, by_g), (x, by_x)], -by_g * g_mean - by_x * mean), count * q, total
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor, of_weight: Tensor, of_bias: Tensor) -> Any:
+        g, x, weight, mean, rate, g_mean, q = ctx.saved_tensors
+        count = x.numel() // weight.numel()
+        total, product, pair = sums(v, x, len(weight), mean, g)
+        v_mean, p = total / count, product * rate / count
+        joint = pair / count - v_mean * g_mean - p * q
+        scale = weight * rate
+        by_x = (of_weight - scale * p) * rate
+        for_g = combine([(v, scale), (x, by_x)], of_bias - scale * v_mean - by_x * mean)
+        by_x = -(scale * (joint - 2 * p * q) + of_weight * q) * rate * rate
+        by_g = (of_weight - scale * p) * rate
+        by_v = -scale * rate * q
+        for_x = combine([(x, by_x), (g, by_g), (v, by_v)], -by_x * mean - by_g * g_mean - by_v * v_mean)
+        return for_g, for_x, count * rate * joint, None, None
+
+
+def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None = None) -> Tensor:
+    """Σ x · scale + shift over pairs of a map and its `[members, channels]`, in the type of the first map."""
+    first = terms[0][0]
+    if first.is_cuda:
+        return kernels.combine(terms, shift)
+    total = first.new_zeros(()) if shift is None else _spread(shift, first)
+    for x, scale in terms:
+        total = total + _by_member(x, len(scale)) * _spread(scale, x)
+    return total.flatten(0, 1).to(first.dtype)
+
+
+def sums(a: Tensor, x: Tensor, members: int, mean: Tensor | None = None, b: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Σ a, Σ a · (x − mean) and, where there is b, Σ a · b over each member's channel, `[members, channels]` each."""
+    if a.is_cuda:
+        return kernels.sums(a, x, members, mean, b)
+    a, centred = _by_member(a, members), _by_member(x, members)
+    if mean is not None:
+        centred = centred - _spread(mean, x)
+    products = [a, a * centred] if b is None else [a, a * centred, a * _by_member(b, members)]
+    return tuple(product.flatten(3).sum(dim=(1, 3)) for product in products)
+
+
+def moments(x: Tensor, members: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance (biased) of each member's channel, `[members, channels]` each."""
+    if x.is_cuda:
+        return kernels.moments(x, members)
+    variance, mean = torch.var_mean(_by_member(x, members).flatten(3), dim=(1, 3), correction=0)
+    return mean, variance
+
+
+def _by_member(x: Tensor, members: int) -> Tensor:
+    by_member: Tensor = x.unflatten(0, (members, -1))
+    return by_member if x.dtype == torch.float64 else by_member.float()
+
+
+def _spread(values: Tensor, x: Tensor) -> Tensor:
+    """`[members, channels]` → a shape that broadcasts over `x` with its members on an axis of their own."""
+    return values.reshape(len(values), 1, -1, *[1] * (x.ndim - 2))
