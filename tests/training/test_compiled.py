@@ -6,6 +6,7 @@ from torch import nn
 
 from besnn.data import two_moons
 from besnn.fitting import fit_detector
+from besnn.layers.channelwise import _traced
 from besnn.model import BESNN, convnet
 from besnn.objective import BESNNObjective
 from besnn.training import load_recipe
@@ -16,7 +17,7 @@ from besnn.training.schedule import factor_counts
 from besnn.training.trainer import LossModule, Trainer
 
 BACKEND = "inductor" if torch.cuda.is_available() else "aot_eager"  # a CPU's compiler takes a minute for the same check
-MANY = 10**12  # steps: worth compiling for whatever network
+MANY = COMPILE_FROM  # steps: worth compiling for whatever network
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -87,6 +88,24 @@ def test_only_what_is_worth_it_and_comes_back_is_compiled():
     for factors in (once, often, rare, often, rare, rare):
         compiled(x, labels, factors)
     assert set(compiled.compiled) == {key_of(often)}
+
+
+def test_maps_are_left_to_the_compiler(monkeypatch):
+    def note(x):
+        noted.append(_traced.get())
+        return False
+
+    noted = []
+    monkeypatch.setattr("besnn.layers.layer.is_quick", note)
+    module = loss_module()
+    compiled = CompiledStep(plain_step(module), module, {(): MANY}, backend=BACKEND)
+    x, labels = torch.rand(6, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(6, device=DEVICE) % 3
+    for is_compiled in (False, True):
+        noted.clear()
+        compiled(x, labels, {})
+        assert set(noted) == {is_compiled}
+    assert not compiled.failed
+    assert not _traced.get()
 
 
 class Branching(nn.Module):

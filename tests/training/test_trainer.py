@@ -9,9 +9,10 @@ from sklearn.metrics import accuracy_score, log_loss
 from besnn.data import two_moons
 from besnn.errors import BesnnError, InputError
 from besnn.model import Preprocessing
-from besnn.training import build_method
+from besnn.training import Trainer, build_method, make_fabric
 from besnn.training.reporting import Silent
 from besnn.training.seeds import epoch_order
+from besnn.training.source import ArraySource
 
 
 class Watching(Silent):
@@ -188,6 +189,21 @@ def test_divergence_is_said_in_one_line(epochs, train, tiny_recipe, moons):
     with pytest.raises(BesnnError, match=r"diverged in epoch 1 .*lower training.optimiser.learning_rate") as caught:
         train(tiny_recipe(*plain_steps(f"training.epochs={epochs}", "training.optimiser.learning_rate=1e38")), moons)
     assert "\n" not in str(caught.value)
+
+
+def test_weights_that_train_in_channels_last_memory_end_contiguous(train, tiny_recipe, stripes):
+    recipe = tiny_recipe("backbone={hidden: [4, 6], feature_dim: 5}", "training.epochs=1", "training.optimiser.momentum=0")
+    expected = train(recipe, stripes).weights
+    fabric = make_fabric("fp32", accelerator="cpu")
+    source = ArraySource(stripes, fabric.device)
+    torch.manual_seed(0)
+    model, objective = build_method(recipe, (1, 8, 8), 2)
+    model.to(memory_format=torch.channels_last)
+    assert not all(value.is_contiguous() for value in model.state_dict().values())
+    Trainer(recipe, model, objective, Preprocessing.fit(source.inputs), fabric).fit(source)
+    for name, value in model.state_dict().items():
+        assert value.is_contiguous()
+        torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-4)
 
 
 def test_the_callers_random_numbers_are_left_alone(train, tiny_recipe, moons):

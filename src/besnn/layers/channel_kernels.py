@@ -4,6 +4,8 @@ A map is read in the memory layout that it has, contiguous or channels-last, as 
 has an image a line and its pixels as places, the second a pixel a line and one place.
 """
 
+import functools
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,15 +18,25 @@ try:
 except ImportError:  # a machine without a GPU need not have it
     triton = None
 
+_logger = logging.getLogger(__name__)
 _TILE = 2048
 """Numbers that a program reads at a time."""
 _PROGRAMS = 2048
 """About as many as keep a large GPU busy."""
 
 
-def available() -> bool:
-    """Whether Triton is there."""
-    return triton is not None
+@functools.cache
+def available(device: torch.device) -> bool:
+    """Whether Triton is there and works on a device: it takes a C compiler, and a GPU that is not too old."""
+    if triton is None:
+        return False
+    one = torch.ones((1, 1, 1), device=device)
+    try:
+        combine([(one, one[0])], None)
+    except Exception as error:  # whatever ails the compiler, torch's own operations do the same
+        _logger.info("layers go on without Triton on %s (%s: %s)", device, type(error).__name__, error)
+        return False
+    return True
 
 
 class _Layout(NamedTuple):
@@ -72,33 +84,39 @@ def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None) -> Ten
     out = torch.empty_like(maps[0])
     filled: list[Any] = [maps[index] if index < len(maps) else None for index in range(3)]
     filled += [scales[index] if index < len(scales) else None for index in range(3)]
-    _combine[(layout.groups, layout.tiles)](
-        *filled, None if shift is None else shift.contiguous(), out, *layout[1:4],
-        WIDE=layout.wide, LONG=layout.long, TERMS=len(maps), SHIFTED=shift is not None, DOUBLE=out.dtype == torch.float64,
-    )  # fmt: skip
+    # all programs on one axis: on the others CUDA takes no more than 65,535, and a large map has more tiles
+    with torch.cuda.device_of(out):
+        _combine[(layout.groups * layout.tiles,)](
+            *filled, None if shift is None else shift.contiguous(), out, layout.groups, *layout[1:4],
+            WIDE=layout.wide, LONG=layout.long, TERMS=len(maps), SHIFTED=shift is not None, DOUBLE=out.dtype == torch.float64,
+        )  # fmt: skip
     return out
 
 
-def sums(a: Tensor, x: Tensor, members: int, mean: Tensor | None, b: Tensor | None) -> tuple[Tensor, ...]:
+def sums(  # pragma: no cover - tests run it in another process
+    a: Tensor, x: Tensor, members: int, mean: Tensor | None, b: Tensor | None
+) -> tuple[Tensor, ...]:
     """Σ a, Σ a · (x − mean) and, where there is b, Σ a · b over each member's channel, `[members, channels]` each."""
     layout = _layout(x, members)
     a, x, b = layout.dense(a), layout.dense(x), None if b is None else layout.dense(b)
     out = _partial(2 if b is None else 3, layout, x)
-    _sums[layout.groups, out.shape[1]](
-        a, x, b, None if mean is None else mean.contiguous(), out, *layout[1:4],
-        WIDE=layout.wide, LONG=layout.long, CENTRED=mean is not None, PAIRED=b is not None, DOUBLE=x.dtype == torch.float64,
-    )  # fmt: skip
+    with torch.cuda.device_of(x):
+        _sums[layout.groups, out.shape[1]](
+            a, x, b, None if mean is None else mean.contiguous(), out, *layout[1:4], WIDE=layout.wide, LONG=layout.long,
+            CENTRED=mean is not None, PAIRED=b is not None, DOUBLE=x.dtype == torch.float64,
+        )  # fmt: skip
     return out.sum(dim=1).unbind()
 
 
-def moments(x: Tensor, members: int) -> tuple[Tensor, Tensor]:
+def moments(x: Tensor, members: int) -> tuple[Tensor, Tensor]:  # pragma: no cover - tests run it in another process
     """Mean and variance (biased) of each member's channel, `[members, channels]` each."""
     layout = _layout(x, members)
     x = layout.dense(x)
     out = _partial(3, layout, x)
-    _moments[layout.groups, out.shape[1]](
-        x, out, *layout[1:4], WIDE=layout.wide, LONG=layout.long, DOUBLE=x.dtype == torch.float64
-    )
+    with torch.cuda.device_of(x):
+        _moments[layout.groups, out.shape[1]](
+            x, out, *layout[1:4], WIDE=layout.wide, LONG=layout.long, DOUBLE=x.dtype == torch.float64
+        )
     counts, means, spreads = out
     total = layout.lines * layout.places
     mean = (counts * means).sum(dim=0) / total
@@ -113,19 +131,20 @@ def _partial(kinds: int, layout: _Layout, x: Tensor) -> Tensor:
     return torch.empty((kinds, programs, layout.members, layout.channels), dtype=dtype, device=x.device)
 
 
-if triton is not None:
+if triton is not None:  # pragma: no cover - tests run it in another process
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def _own_channels(channels, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _own_channels(group, channels, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
         """The member and the channels that a program takes, and which of them there are."""
         blocks = tl.cdiv(channels, WIDE)
-        channel = (tl.program_id(0) % blocks) * WIDE + tl.arange(0, WIDE)
-        return tl.program_id(0) // blocks, channel, channel < channels
+        channel = (group % blocks) * WIDE + tl.arange(0, WIDE)
+        return group // blocks, channel, channel < channels
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def _own_numbers(tile, lines, channels, places: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _own_numbers(  # type: ignore[no-untyped-def]
+        tile, member, channel, wanted, lines, channels, places: tl.constexpr, LONG: tl.constexpr
+    ):
         """Where a tile's numbers lie in a map, and which of them there are."""
-        member, channel, wanted = _own_channels(channels, WIDE)
         pair = tile * LONG + tl.arange(0, LONG)
         line = (member * lines + pair // places).to(tl.int64)
         address = (line[:, None] * channels + channel[None, :]) * places + (pair % places)[:, None]
@@ -137,13 +156,13 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _combine(  # type: ignore[no-untyped-def]
-        x0, x1, x2, scale0, scale1, scale2, shift, out, lines, channels, places: tl.constexpr,
+        x0, x1, x2, scale0, scale1, scale2, shift, out, groups, lines, channels, places: tl.constexpr,
         WIDE: tl.constexpr, LONG: tl.constexpr, TERMS: tl.constexpr, SHIFTED: tl.constexpr, DOUBLE: tl.constexpr,
     ):  # fmt: skip
         exact = tl.float64 if DOUBLE else tl.float32
-        member, channel, wanted = _own_channels(channels, WIDE)
+        member, channel, wanted = _own_channels(tl.program_id(0) % groups, channels, WIDE)
         coefficient = member * channels + channel
-        address, there = _own_numbers(tl.program_id(1), lines, channels, places, WIDE, LONG)
+        address, there = _own_numbers(tl.program_id(0) // groups, member, channel, wanted, lines, channels, places, LONG)
         total = _term(x0, scale0, address, there, coefficient, wanted, exact)
         if TERMS > 1:
             total += _term(x1, scale1, address, there, coefficient, wanted, exact)
@@ -163,11 +182,11 @@ if triton is not None:
         product = tl.zeros((LONG, WIDE), exact)
         pair = tl.zeros((LONG, WIDE), exact)
         share, shares = tl.program_id(1), tl.num_programs(1)
-        member, channel, wanted = _own_channels(channels, WIDE)
+        member, channel, wanted = _own_channels(tl.program_id(0), channels, WIDE)
         coefficient = member * channels + channel
         centre = tl.load(mean + coefficient, wanted, other=0.0) if CENTRED else tl.zeros((WIDE,), exact)
         for tile in range(share, tl.cdiv(lines * places, LONG), shares):
-            address, there = _own_numbers(tile, lines, channels, places, WIDE, LONG)
+            address, there = _own_numbers(tile, member, channel, wanted, lines, channels, places, LONG)
             here = tl.load(a + address, there, other=0.0).to(exact)
             total += here
             product += here * (tl.load(x + address, there, other=0.0).to(exact) - centre[None, :])
@@ -190,10 +209,10 @@ if triton is not None:
         mean = tl.zeros((LONG, WIDE), exact)
         spread = tl.zeros((LONG, WIDE), exact)
         share, shares = tl.program_id(1), tl.num_programs(1)
-        member, channel, wanted = _own_channels(channels, WIDE)
+        member, channel, wanted = _own_channels(tl.program_id(0), channels, WIDE)
         coefficient = member * channels + channel
         for tile in range(share, tl.cdiv(lines * places, LONG), shares):
-            address, there = _own_numbers(tile, lines, channels, places, WIDE, LONG)
+            address, there = _own_numbers(tile, member, channel, wanted, lines, channels, places, LONG)
             here = tl.load(x + address, there, other=0.0).to(exact)
             count += there.to(exact)
             off = tl.where(there, here - mean, 0.0)

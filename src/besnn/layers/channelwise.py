@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from besnn.layers import channel_kernels as kernels
 from besnn.layers.inputs_only import inputs_only
@@ -31,7 +32,8 @@ def traced() -> Iterator[None]:
 
 def is_quick(x: Tensor) -> bool:
     """Whether a tensor is a map that this module is made for."""
-    return x.is_cuda and x.ndim > 2 and x.numel() > 0 and x.is_floating_point() and kernels.available() and not _traced.get()
+    is_map = x.is_cuda and x.ndim > 2 and x.numel() > 0 and x.is_floating_point()
+    return is_map and not torch.compiler.is_compiling() and not _traced.get() and kernels.available(x.device)
 
 
 def scale_shift(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
@@ -130,6 +132,7 @@ class _NormaliseBackward(torch.autograd.Function):
         return combine([(g, by_g), (x, by_x)], -by_g * g_mean - by_x * mean), count * q, total
 
     @staticmethod
+    @once_differentiable  # its own gradient would lack what mean and rate owe to x
     def backward(ctx: Any, v: Tensor, of_weight: Tensor, of_bias: Tensor) -> Any:
         g, x, weight, mean, rate, g_mean, q = ctx.saved_tensors
         count = x.numel() // weight.numel()
@@ -153,34 +156,40 @@ def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None = None)
         return kernels.combine(terms, shift)
     total = first.new_zeros(()) if shift is None else _spread(shift, first)
     for x, scale in terms:
-        total = total + _by_member(x, len(scale)) * _spread(scale, x)
-    return total.flatten(0, 1).to(first.dtype)
+        total = total + _exact(x) * _spread(scale, x)
+    return total.to(first.dtype)
 
 
 def sums(a: Tensor, x: Tensor, members: int, mean: Tensor | None = None, b: Tensor | None = None) -> tuple[Tensor, ...]:
     """Σ a, Σ a · (x − mean) and, where there is b, Σ a · b over each member's channel, `[members, channels]` each."""
     if a.is_cuda:
         return kernels.sums(a, x, members, mean, b)
-    a, centred = _by_member(a, members), _by_member(x, members)
+    a, centred = _exact(a), _exact(x)
     if mean is not None:
         centred = centred - _spread(mean, x)
-    products = [a, a * centred] if b is None else [a, a * centred, a * _by_member(b, members)]
-    return tuple(product.flatten(3).sum(dim=(1, 3)) for product in products)
+    products = [a, a * centred] if b is None else [a, a * centred, a * _exact(b)]
+    return tuple(_by_member(product, members).sum(dim=(1, 3)) for product in products)
 
 
 def moments(x: Tensor, members: int) -> tuple[Tensor, Tensor]:
     """Mean and variance (biased) of each member's channel, `[members, channels]` each."""
     if x.is_cuda:
         return kernels.moments(x, members)
-    variance, mean = torch.var_mean(_by_member(x, members).flatten(3), dim=(1, 3), correction=0)
+    variance, mean = torch.var_mean(_by_member(_exact(x), members), dim=(1, 3), correction=0)
     return mean, variance
 
 
+def _exact(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def _by_member(x: Tensor, members: int) -> Tensor:
+    """`[members, batch, channels, places]`."""
     by_member: Tensor = x.unflatten(0, (members, -1))
-    return by_member if x.dtype == torch.float64 else by_member.float()
+    return by_member.flatten(3)
 
 
 def _spread(values: Tensor, x: Tensor) -> Tensor:
-    """`[members, channels]` → a shape that broadcasts over `x` with its members on an axis of their own."""
-    return values.reshape(len(values), 1, -1, *[1] * (x.ndim - 2))
+    """`[members, channels]` → a row for each of `x`, in a shape that broadcasts over it."""
+    rows = values.repeat_interleave(len(x) // len(values), dim=0)
+    return rows.reshape(*rows.shape, *[1] * (x.ndim - 2))

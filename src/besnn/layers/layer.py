@@ -89,7 +89,7 @@ class BatchEnsembleLayer(nn.Module):
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Maps member-major rows to member-major rows; further arguments are those of torch's layer."""
         self._check(input)
-        if is_quick(input) and self.batch_dim == 0:
+        if is_quick(input) and (self.batch_dim, self.channel_dim) == (0, 1):
             split_members(input, self.members)  # refuses rows that do not divide among the members
             y = self.shared(scale_shift(input, self.r), *args, **kwargs)
             return scale_shift(y, self.s, self.bias)

@@ -40,12 +40,14 @@ class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalises member-major rows `[members · batch, channels, ...]`, each member by itself."""
-        if self.training and is_quick(x) and x.numel() > self.num_features:
+        # what torch refuses (other channels, a single number in each) is left to torch
+        if self.training and is_quick(x) and x.shape[1] * self.members == self.num_features < x.numel():
             return self._by_own_batch(x)
         return from_packed(super().forward(to_packed(x, self.members)), self.members)
 
     def _by_own_batch(self, x: Tensor) -> Tensor:
         """The same in training, on a GPU: without packing, and with running statistics as torch's layer keeps them."""
+        self._check_input_dim(x)  # type: ignore[no-untyped-call]
         shape = self.members, self.num_features // self.members
         split_members(x, self.members)  # refuses rows that do not divide among the members
         like = {"dtype": torch.float64 if x.dtype == torch.float64 else torch.float32, "device": x.device}
@@ -55,10 +57,10 @@ class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
         if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
             assert self.num_batches_tracked is not None
             self.num_batches_tracked.add_(1)
-            share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
             count = x.numel() // self.num_features
             for running, new in ((self.running_mean, mean), (self.running_var, variance * (count / (count - 1)))):
-                running.add_((new.flatten() - running) * share)
+                step = new.flatten() - running
+                running.add_(step / self.num_batches_tracked if self.momentum is None else step * self.momentum)
         return y
 
     def extra_repr(self) -> str:

@@ -28,7 +28,7 @@ from besnn.training.reporting import Reporter, Row, Silent
 from besnn.training.schedule import factor_counts, learning_rate_factor, term_factors
 from besnn.training.seeds import Draw, draw_seed, epoch_order, own_randomness
 from besnn.training.source import Source
-from besnn.training.weights import Weights, average_weights, copy_weights, load_average
+from besnn.training.weights import Weights, average_weights, copy_weights, lay_out, load_average
 
 
 class LossModule(nn.Module):
@@ -99,7 +99,7 @@ class Trainer:
             )
         self.preprocessing.to(self.fabric.device)
         if self.fabric.device.type == "cuda" and training.precision == "bf16":
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # how its matrix units convolve
+            lay_out(self.model, torch.channels_last)  # how its matrix units convolve
         self.model.train()
         optimiser = build_optimiser(self.model, training.optimiser)
         self.terms = LossModule(self.model, self.objective)
@@ -231,7 +231,7 @@ class Trainer:
             self.model.load_state_dict(self.kept["best"])
         elif "average" in self.kept:
             load_average(self.kept["average"], self.model)
-        self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # torch's stubs miss it
+        lay_out(self.model, torch.contiguous_format)
         self.model.eval()
 
     def _share_sums(self) -> None:
