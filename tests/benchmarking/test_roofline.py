@@ -19,6 +19,17 @@ def test_operations_of_a_convolution():
     assert work == Work(2 * 2 * 8 * 10 * 10 * 3 * 9, 2 * 3 * 10 * 10 * 4)
 
 
+def test_operations_of_a_gradient_within_a_gradient():
+    x, weight = torch.rand(2, 3, requires_grad=True), torch.rand(3, 4, requires_grad=True)
+
+    def run():
+        (gradient,) = torch.autograd.grad((x @ weight).sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+
+    product = 2 * 2 * 3 * 4
+    assert work_of(run).flops == 3 * product  # forward, back to x, and from there to the weight
+
+
 def test_rates_are_of_this_machine():
     rates = measure_rates(torch.device("cpu"), torch.float32, side=64, size=2**12, rounds=3)
     assert rates.flops > 1e6

@@ -37,6 +37,7 @@ def test_row(name):
     assert len(findings.figures) == FIGURES[name]
     assert all(figure.timing.seconds > 0 for figure in findings.figures)
     assert all(figure.floor is None or figure.floor > 0 for figure in findings.figures)
+    assert sum(figure.floor is None for figure in findings.figures) == (name == "neighbours")  # where numbers are of 8 bits
     assert all(check.passed for check in findings.checks)
     assert all(math.isfinite(target.value) for target in findings.targets)
     assert bool(findings.figures or findings.targets) != bool(findings.left_out)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from besnn.benchmarking.results import Check, Figure, Findings
-from besnn.benchmarking.scoring import MEMBERS, besnn_model, images_for, preprocessing_for
+from besnn.benchmarking.scoring import MEMBERS, besnn_model, floor_of, images_for, preprocessing_for
 from besnn.benchmarking.setting import CLASSES, Setting
 from besnn.benchmarking.timing import take_turns
 from besnn.deployment.export import export
@@ -35,8 +35,9 @@ def score_exported(setting: Setting) -> Findings:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs = {"inputs": raw.numpy()}
     runs = {"ONNX Runtime": lambda: session.run(None, inputs), "besnn": lambda: detector.predict(raw)}
+    floor = floor_of(runs["besnn"], detector.model, raw, setting)
     timings = take_turns(runs, setting.device, setting.rounds, setting.warm_up)
-    figures = [Figure(work, "be-snn", name, timing, members=MEMBERS) for name, timing in timings.items()]
+    figures = [Figure(work, "be-snn", name, timing, floor, MEMBERS) for name, timing in timings.items()]
     (scores,) = session.run(["score"], inputs)
     error = float(abs(scores - detector.predict(raw).score).max())
     return Findings(figures, checks=[Check(work, "the detector's scores", error, 1e-4)])

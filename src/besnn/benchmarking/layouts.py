@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from besnn.benchmarking.results import Figure, Findings
-from besnn.benchmarking.scoring import MEMBERS, besnn_model, images_for, preprocessing_for
+from besnn.benchmarking.scoring import MEMBERS, besnn_model, floor_of, images_for, preprocessing_for
 from besnn.benchmarking.setting import Setting
 from besnn.benchmarking.timing import take_turns
 from besnn.layers import fold
@@ -51,8 +51,9 @@ def compare_layouts(setting: Setting) -> Findings:
             "apart, channels last": layout(),
             "apart, channels last, in parts": lambda: network(raw),
         }
+    floor = floor_of(lambda: network(raw), model, raw, setting)
     timings = take_turns(runs, setting.device, setting.rounds, setting.warm_up, setting.burst)
-    return Findings([Figure(work, "be-snn", name, timing, members=MEMBERS) for name, timing in timings.items()])
+    return Findings([Figure(work, "be-snn", name, timing, floor, MEMBERS) for name, timing in timings.items()])
 
 
 def _run(network: InferenceNetwork, extractor: nn.Module, raw: Tensor, half: bool) -> Callable[[], Outputs]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.module_tracker import ModuleTracker
 
 from besnn.benchmarking.timing import take_turns
 
@@ -72,6 +74,19 @@ def measure_rates(device: torch.device, dtype: torch.dtype, side: int, size: int
     return Rates(flops, 2 * size / seconds["copy"], str(dtype).removeprefix("torch."))
 
 
+class _Anywhere(ModuleTracker):
+    """Takes all operations for those of one module."""
+
+    def __init__(self) -> None:
+        self.parents = {"Global"}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 def work_of(run: Callable[[], object], *tensors: Tensor) -> Work:
     """The operations that a piece of work was seen to do, and the bytes of the tensors that it reads and writes.
 
@@ -79,6 +94,8 @@ def work_of(run: Callable[[], object], *tensors: Tensor) -> Work:
     >>> work_of(lambda: a @ a.t(), a)
     Work(flops=24, bytes=24)
     """
-    with FlopCounterMode(display=False) as counter:
+    counter = FlopCounterMode(display=False)
+    counter.mod_tracker = _Anywhere()  # torch's follows modules by hooks that do not bear a gradient within a gradient
+    with counter:
         run()
     return Work(counter.get_total_flops(), sum(tensor.numel() * tensor.element_size() for tensor in tensors))

@@ -164,17 +164,17 @@ def score_by_members(setting: Setting) -> Findings:
 
 def _time(work: str, runs: dict[tuple[str, str, int], Score], raw: Tensor, setting: Setting) -> Findings:
     # Counted first: a network that is replayed on a GPU shows no operations any more.
-    floors = {key: _least_work(run, raw, setting).floor(setting.rates) for key, run in runs.items()}
+    floors = {key: floor_of(_on(run, raw), run.weights, raw, setting) for key, run in runs.items()}
     passes = {str(key): _on(run, raw) for key, run in runs.items()}
     timings = take_turns(passes, setting.device, setting.rounds, setting.warm_up, setting.burst)
     return Findings([Figure(work, key[0], key[1], timings[str(key)], floors[key], key[2]) for key in runs])
 
 
-def _least_work(run: Score, raw: Tensor, setting: Setting) -> Work:
-    """Operations of the network, each weight and each pixel read once."""
-    weights = sum(weight.numel() for weight in [*run.weights.parameters(), *run.weights.buffers()])
-    counted = work_of(_on(run, raw), raw)
-    return Work(counted.flops, counted.bytes + weights * setting.products.itemsize)
+def floor_of(run: Callable[[], object], weights: nn.Module, raw: Tensor, setting: Setting) -> float:
+    """Seconds for the operations of a pass, or for reading each weight and each pixel once."""
+    size = sum(weight.numel() for weight in [*weights.parameters(), *weights.buffers()])
+    counted = work_of(run, raw)
+    return Work(counted.flops, counted.bytes + size * setting.products.itemsize).floor(setting.rates)
 
 
 def _on(run: Score, raw: Tensor) -> Callable[[], Tensor]:

@@ -3,12 +3,15 @@
 import contextlib
 import itertools
 import time
+from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from besnn.benchmarking.results import Check, Figure, Findings, Target
+from besnn.benchmarking.roofline import work_of
 from besnn.benchmarking.setting import CLASSES, FEATURES, Setting
 from besnn.benchmarking.timing import Timing, synchronise
 from besnn.data import Dataset
@@ -16,12 +19,14 @@ from besnn.layers import tile
 from besnn.model import BESNN, Preprocessing, fashion_convnet
 from besnn.model.distance import class_moments, squared_distances
 from besnn.objective import BESNNObjective
-from besnn.training import Trainer, build_method, load_recipe
+from besnn.training import Recipe, Trainer, build_method, load_recipe
 from besnn.training.fabric import make_fabric
 from besnn.training.reporting import Silent
+from besnn.training.schedule import factor_counts
 from besnn.training.source import ArraySource
 
 WORK = "training step"
+ALWAYS = "training.gradient_every=1"
 LONG = "training.epochs=10000"
 """A run so long that the trainer compiles its step on a GPU."""
 
@@ -55,45 +60,70 @@ class StepClock(Silent):
 
 def train_steps(setting: Setting) -> Findings:
     """A step of BE-SNN training with the gradient penalty at every step, without it, and as often as the recipe has it."""
-    work = f"{WORK}, batch of {setting.batch}"
-    every = load_recipe("fashion-mnist").training.gradient_every
+    work, every = f"{WORK}, batch of {setting.batch}", _recipe(setting).training.gradient_every
     lazily = f"penalty at one in {every}"
-    timed = {
-        "with the penalty": _time_steps(setting, "training.gradient_every=1"),
-        "without it": _time_steps(setting, "training.gradient_every=1", "method.gradient_weight=0"),
-        lazily: _time_steps(setting, every=every),
-    }
-    findings = Findings([Figure(work, "be-snn", variant, timing, members=4) for variant, timing in timed.items()])
+    findings = Findings(
+        [
+            _step(setting, work, "with the penalty", ALWAYS),
+            _step(setting, work, "without it", ALWAYS, "method.gradient_weight=0"),
+            _step(setting, work, lazily),
+        ]
+    )
     if setting.device.type == "cuda":
-        findings.targets.append(Target(work, f"milliseconds a step, {lazily}", 1e3 * timed[lazily].seconds, 6.0))
+        claim = f"milliseconds a step, {lazily}"
+        findings.targets.append(Target(work, claim, 1e3 * findings.seconds(work, "be-snn", lazily), 6.0))
     findings.checks.append(penalty_check(work, setting.device))
     return findings
 
 
 def train_compiled(setting: Setting) -> Findings:
     """The same where a run is long enough for its step to be compiled, which is on a GPU only; compiling takes minutes."""
-    work = f"{WORK}, batch of {setting.batch}"
+    work, every = f"{WORK}, batch of {setting.batch}", _recipe(setting).training.gradient_every
     if setting.device.type != "cuda":
         return Findings(left_out=[f"{work}, compiled: needs a GPU"])
-    every = load_recipe("fashion-mnist").training.gradient_every
-    timed = {
-        "with the penalty, compiled": _time_steps(setting, "training.gradient_every=1", LONG),
-        f"penalty at one in {every}, compiled": _time_steps(setting, LONG, every=every),
-    }
-    return Findings([Figure(work, "be-snn", variant, timing, members=4) for variant, timing in timed.items()])
+    return Findings(
+        [
+            _step(setting, work, "with the penalty, compiled", ALWAYS, LONG),
+            _step(setting, work, f"penalty at one in {every}, compiled", LONG),
+        ]
+    )
 
 
 def train_by_samples(setting: Setting) -> Findings:
     """A step as the number of class features grows."""
     work = f"{WORK} as M grows"
-    timed = [_time_steps(setting, "training.gradient_every=1", f"method.samples={samples}") for samples in setting.samples]
-    figures = [
-        Figure(work, "be-snn", f"M = {samples}", timing, members=4)
-        for samples, timing in zip(setting.samples, timed, strict=True)
-    ]
-    few, many = timed
+    few, many = (_step(setting, work, f"M = {samples}", ALWAYS, f"method.samples={samples}") for samples in setting.samples)
     claim = f"time with M = {setting.samples[1]} over M = {setting.samples[0]}"
-    return Findings(figures, [Target(work, claim, many.seconds / few.seconds, 1.3)])
+    return Findings([few, many], [Target(work, claim, many.timing.seconds / few.timing.seconds, 1.3)])
+
+
+def _step(setting: Setting, work: str, variant: str, *overrides: str) -> Figure:
+    recipe = _recipe(setting, *overrides)
+    return Figure(work, "be-snn", variant, _time_steps(setting, recipe), step_floor(setting, recipe), members=4)
+
+
+def _recipe(setting: Setting, *overrides: str) -> Recipe:
+    sizes = [f"training.batch_size={setting.batch}", f"backbone.widths={list(setting.widths)}", *setting.recipe]
+    return load_recipe("fashion-mnist", ["method.members=4", "training.ramps={}", *sizes, *overrides])
+
+
+def step_floor(setting: Setting, recipe: Recipe) -> float:
+    """Seconds for the operations of a step, or for reading weights and writing gradients, on average over a run's steps."""
+    model, objective = build_method(recipe, (1, 28, 28), CLASSES)
+    model.to(setting.device).train()
+    x = torch.rand(setting.batch, 1, 28, 28, device=setting.device)
+    labels = torch.arange(setting.batch, device=setting.device) % CLASSES
+    weights = list(model.parameters())
+
+    def gradients(factors: Mapping[str, float]) -> None:
+        torch.stack(list(objective(model, x, labels, factors).values())).sum().backward()
+
+    every = recipe.training.gradient_every
+    floors = {
+        key: work_of(partial(gradients, dict(key)), x, *weights, *weights).floor(setting.rates)
+        for key in factor_counts(recipe.training, every)
+    }
+    return sum(floors[key] * count for key, count in factor_counts(recipe.training, every).items()) / every
 
 
 def _warm_up(setting: Setting) -> int:
@@ -101,9 +131,8 @@ def _warm_up(setting: Setting) -> int:
     return 8 if setting.device.type == "cuda" else setting.warm_up
 
 
-def _time_steps(setting: Setting, *overrides: str, every: int = 1) -> Timing:
-    sizes = [f"training.batch_size={setting.batch}", f"backbone.widths={list(setting.widths)}", *setting.recipe]
-    recipe = load_recipe("fashion-mnist", ["method.members=4", "training.ramps={}", *sizes, *overrides])
+def _time_steps(setting: Setting, recipe: Recipe) -> Timing:
+    every = recipe.training.gradient_every
     fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
     generator = np.random.default_rng(0)
     count = setting.batch * (_warm_up(setting) + setting.steps + 2) * every
