@@ -150,13 +150,32 @@ def test_a_model_in_bfloat16_as_a_whole(interpreted):
 
 
 def test_where_they_do_not_run_they_are_not_available(caplog, monkeypatch):
-    caplog.set_level("INFO")
-    kernels.available.cache_clear()
-    assert not kernels.available(torch.device("cpu"))  # without the interpreter
-    assert "layers go on without Triton on cpu" in caplog.text
-    kernels.available.cache_clear()
+    monkeypatch.setattr(kernels, "_works", {})
+    for _ in range(2):
+        assert not kernels.available(torch.device("cpu"))  # without the interpreter
+    assert caplog.text.count("layers go on without Triton on cpu, slower") == 1
     monkeypatch.setattr(kernels, "triton", None)
     assert not kernels.available(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("trouble", ["capture", "memory"])
+def test_a_trial_at_a_bad_time_is_made_again(trouble, monkeypatch):
+    def no_memory(*arguments):
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(kernels, "_works", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: trouble == "capture")
+    monkeypatch.setattr(torch, "ones", lambda shape, device: torch.full(shape, 1.0))
+    monkeypatch.setattr(kernels, "combine", no_memory)
+    device = torch.device("cuda", 0)
+    if trouble == "capture":
+        assert not kernels.available(device)
+    else:
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            kernels.available(device)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(kernels, "combine", lambda *arguments: None)
+    assert kernels.available(device)
 
 
 @pytest.mark.parametrize("wide", [1, 64])

@@ -1,12 +1,17 @@
 """Scales and BatchNorms written by hand against torch's own, gradients and gradients of gradients included."""
 
+import warnings
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from besnn.layers import channel_kernels, channelwise
-from besnn.layers.channelwise import is_quick, normalise, scale_shift, traced
+from besnn.layers.channelwise import is_quick, normalise, scale_shift
 from besnn.layers.inputs_only import gradients_of_inputs_only
 
 MEMBERS, BATCH, CHANNELS, EPS = 2, 3, 4, 1e-3
@@ -176,20 +181,68 @@ def test_results_may_be_overwritten(x):
         assert_same(torch.autograd.grad(function(*inputs).relu_().sum(), inputs), expected)
 
 
-def test_only_maps_on_a_gpu_are_quick(monkeypatch):
+class OnGPU(SimpleNamespace):
+    """What `is_quick` asks of a tensor."""
+
+    def __init__(self, *shape, dtype=torch.float32):
+        values = torch.empty(shape, dtype=dtype)
+        super().__init__(is_cuda=True, ndim=values.ndim, numel=values.numel, is_floating_point=values.is_floating_point)
+        self.device = torch.device("cuda")
+
+
+@pytest.fixture
+def with_kernels(monkeypatch):
     monkeypatch.setattr(channel_kernels, "available", lambda device: True)
+
+
+@pytest.mark.usefixtures("with_kernels")
+def test_only_maps_on_a_gpu_are_quick():
+    assert is_quick(OnGPU(2, 3, 4))
     assert not is_quick(torch.rand(2, 3, 4))
-    with FakeTensorMode():  # as if there were a GPU
-        x = torch.empty(2, 3, 4, device="cuda")
-        assert is_quick(x)
-        assert not is_quick(torch.empty(2, 3, device="cuda"))
-        assert not is_quick(torch.empty(0, 3, 4, device="cuda"))
-        assert not is_quick(torch.empty(2, 3, 4, device="cuda", dtype=torch.int64))
-        with traced():
-            assert not is_quick(x)
-        assert is_quick(x)
-        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-        assert not is_quick(x)
+    assert not is_quick(OnGPU(2, 3))
+    assert not is_quick(OnGPU(0, 3, 4))
+    assert not is_quick(OnGPU(2, 3, 4, dtype=torch.int64))
+
+
+@pytest.mark.usefixtures("with_kernels")
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, FakeTensorMode, forward_ad.dual_level])
+def test_where_nothing_is_to_be_learnt_or_all_looked_into_torchs_operations_are_used(context):
+    with context():
+        assert not is_quick(OnGPU(2, 3, 4))
+    assert is_quick(OnGPU(2, 3, 4))
+
+
+@pytest.mark.usefixtures("with_kernels")
+@pytest.mark.parametrize(
+    "transform",
+    [
+        torch.func.vmap,
+        lambda f: torch.func.grad(lambda x: f(x).sum()),
+        lambda f: lambda x: torch.jit.trace(f, x),
+        lambda f: lambda x: make_fx(f)(x),
+        lambda f: lambda x: torch.compile(f, backend="eager")(x),
+    ],
+    ids=["vmap", "grad", "jit", "make_fx", "compile"],
+)
+def test_transforms_tracers_and_compilers_see_torchs_operations(transform):
+    def function(x):
+        quick.append(is_quick(OnGPU(2, 3, 4)))
+        return 2 * x
+
+    quick = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch.jit, that it is old
+        transform(function)(torch.ones(2))
+    assert quick
+    assert not any(quick)
+
+
+def test_the_gradient_of_a_frozen_scale_keeps_no_map(x):
+    scale, shift = coefficients().detach(), coefficients()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.shape) or tensor, lambda tensor: tensor):
+        scale_shift(x, scale, shift)
+    assert kept == [scale.shape]
 
 
 def test_maps_on_a_gpu_go_to_the_kernels(monkeypatch):

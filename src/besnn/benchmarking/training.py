@@ -15,12 +15,15 @@ from besnn.benchmarking.roofline import work_of
 from besnn.benchmarking.setting import CLASSES, FEATURES, Setting
 from besnn.benchmarking.timing import Timing, synchronise
 from besnn.data import Dataset
+from besnn.errors import BesnnError
 from besnn.layers import tile
 from besnn.model import BESNN, Preprocessing, fashion_convnet
 from besnn.model.distance import class_moments, squared_distances
 from besnn.objective import BESNNObjective
 from besnn.training import Recipe, Trainer, build_method, load_recipe
+from besnn.training.compiled import CompiledStep
 from besnn.training.fabric import make_fabric
+from besnn.training.graphs import GraphedStep
 from besnn.training.reporting import Silent
 from besnn.training.schedule import factor_counts
 from besnn.training.source import ArraySource
@@ -99,7 +102,8 @@ def train_by_samples(setting: Setting) -> Findings:
 
 def _step(setting: Setting, work: str, variant: str, *overrides: str) -> Figure:
     recipe = _recipe(setting, *overrides)
-    return Figure(work, "be-snn", variant, _time_steps(setting, recipe), step_floor(setting, recipe), members=4)
+    timing = _time_steps(setting, recipe, compiled=LONG in overrides)
+    return Figure(work, "be-snn", variant, timing, step_floor(setting, recipe), members=4)
 
 
 def _recipe(setting: Setting, *overrides: str) -> Recipe:
@@ -131,7 +135,12 @@ def _warm_up(setting: Setting) -> int:
     return 8 if setting.device.type == "cuda" else setting.warm_up
 
 
-def _time_steps(setting: Setting, recipe: Recipe) -> Timing:
+def _is_compiled(trainer: Trainer) -> bool:
+    step = trainer.gradients.step if isinstance(trainer.gradients, GraphedStep) else None
+    return isinstance(step, CompiledStep) and bool(step.compiled)
+
+
+def _time_steps(setting: Setting, recipe: Recipe, compiled: bool) -> Timing:
     every = recipe.training.gradient_every
     fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
     generator = np.random.default_rng(0)
@@ -145,6 +154,8 @@ def _time_steps(setting: Setting, recipe: Recipe) -> Timing:
     trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, reporter=clock)
     with contextlib.suppress(_EnoughError):
         trainer.fit(source)
+    if compiled and not _is_compiled(trainer):
+        raise BesnnError("the training step was not compiled: besnn's log says why, with logging at INFO")
     return clock.timing
 
 

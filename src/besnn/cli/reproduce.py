@@ -179,7 +179,7 @@ _add_experiment(
 _add_experiment(
     "baselines",
     InName.FASHION_MNIST,
-    "Train baselines otherwise than Table 1 has them, where they differ from the paper's figures.",
+    "Train baselines otherwise than Table 1 has them, to see why they differ from the paper's figures.",
 )
 _add_experiment(
     "near-ood",

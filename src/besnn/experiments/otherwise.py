@@ -24,7 +24,7 @@ def otherwise_runs(in_name: str, seeds: Iterable[int], overrides: Sequence[str] 
     return [
         Run(
             "baselines",
-            reproduction_recipe(in_name, method, seed, [*overrides, *own]),
+            reproduction_recipe(in_name, method, seed, [*own, *overrides]),
             benchmark_of(in_name).unknown,
             name,
         )

@@ -4,7 +4,6 @@ A map is read in the memory layout that it has, contiguous or channels-last, as 
 has an image a line and its pixels as places, the second a pixel a line and one place.
 """
 
-import functools
 import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,18 +24,27 @@ _PROGRAMS = 2048
 """About as many as keep a large GPU busy."""
 
 
-@functools.cache
+_works: dict[torch.device, bool] = {}
+
+
 def available(device: torch.device) -> bool:
     """Whether Triton is there and works on a device: it takes a C compiler, and a GPU that is not too old."""
     if triton is None:
         return False
-    one = torch.ones((1, 1, 1), device=device)
-    try:
-        combine([(one, one[0])], None)
-    except Exception as error:  # whatever ails the compiler, torch's own operations do the same
-        _logger.info("layers go on without Triton on %s (%s: %s)", device, type(error).__name__, error)
-        return False
-    return True
+    if device not in _works:
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return False  # no time to compile
+        one = torch.ones((1, 1, 1), device=device)
+        try:
+            combine([(one, one[0])], None)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever ails the compiler, torch's own operations do the same
+            _logger.warning("layers go on without Triton on %s, slower (%s: %s)", device, type(error).__name__, error)
+            _works[device] = False
+        else:
+            _works[device] = True
+    return _works[device]
 
 
 class _Layout(NamedTuple):

@@ -2,38 +2,45 @@
 
 A map is `[members · batch, channels, ...]`, and a member's channel is treated alike: multiplied, shifted, summed up. torch runs
 this, its gradient and above all its gradient's gradient as dozens of passes over the map. Here each is a pass that sums up
-(`sums`, `moments`) and one that writes (`combine`); the rest is arithmetic on `[members, channels]`.
+(`sums`, `moments`) and one that writes (`combine`); the rest is arithmetic on `[members, channels]`. Layers use this on a GPU
+only. What the passes do elsewhere, in plain PyTorch, is what tests compare the kernels to.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from besnn.layers import channel_kernels as kernels
 from besnn.layers.inputs_only import inputs_only
-
-_traced: ContextVar[bool] = ContextVar("traced", default=False)
-
-
-@contextmanager
-def traced() -> Iterator[None]:
-    """Within it, torch's own operations are used, which a compiler can look into and fuse better than can be done here."""
-    token = _traced.set(True)
-    try:
-        yield
-    finally:
-        _traced.reset(token)
 
 
 def is_quick(x: Tensor) -> bool:
-    """Whether a tensor is a map that this module is made for."""
-    is_map = x.is_cuda and x.ndim > 2 and x.numel() > 0 and x.is_floating_point()
-    return is_map and not torch.compiler.is_compiling() and not _traced.get() and kernels.available(x.device)
+    """Whether a tensor is a map that this module is made for, about to be differentiated as training does it.
+
+    Tracers, compilers and torch's function transforms see torch's own operations, which they can look into.
+    """
+    if not (x.is_cuda and x.ndim > 2 and x.numel() > 0 and x.is_floating_point() and torch.is_grad_enabled()):
+        return False
+    looked_into = (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # torch's stubs miss it
+        or is_in_torch_dispatch_mode()
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
+    return not looked_into and _kernels().available(x.device)
+
+
+def _kernels() -> ModuleType:
+    """Imported where there is a GPU: Triton takes longer to import than all the rest."""
+    from besnn.layers import channel_kernels
+
+    return channel_kernels
 
 
 def scale_shift(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
@@ -67,7 +74,7 @@ def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tens
 class _ScaleShift(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, scale)
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, scale)
         return combine([(x, scale)], shift)
 
     @staticmethod
@@ -77,8 +84,10 @@ class _ScaleShift(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             of_x = scale_shift(gradient, scale)
         if any(ctx.needs_input_grad[1:]) and not inputs_only():
-            of_shift, of_scale = _Sums.apply(gradient, x, len(scale))  # type: ignore[no-untyped-call]
-        return of_x, of_scale, of_shift if ctx.needs_input_grad[2] else None
+            other = gradient if x is None else x  # any will do where the scale's gradient is not wanted
+            of_shift, of_scale = _Sums.apply(gradient, other, len(scale))  # type: ignore[no-untyped-call]
+        wanted = ctx.needs_input_grad
+        return of_x, of_scale if wanted[1] else None, of_shift if wanted[2] else None
 
 
 class _Sums(torch.autograd.Function):
@@ -153,7 +162,8 @@ def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None = None)
     """Σ x · scale + shift over pairs of a map and its `[members, channels]`, in the type of the first map."""
     first = terms[0][0]
     if first.is_cuda:
-        return kernels.combine(terms, shift)
+        combined: Tensor = _kernels().combine(terms, shift)
+        return combined
     total = first.new_zeros(()) if shift is None else _spread(shift, first)
     for x, scale in terms:
         total = total + _exact(x) * _spread(scale, x)
@@ -163,7 +173,8 @@ def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None = None)
 def sums(a: Tensor, x: Tensor, members: int, mean: Tensor | None = None, b: Tensor | None = None) -> tuple[Tensor, ...]:
     """Σ a, Σ a · (x − mean) and, where there is b, Σ a · b over each member's channel, `[members, channels]` each."""
     if a.is_cuda:
-        return kernels.sums(a, x, members, mean, b)
+        summed: tuple[Tensor, ...] = _kernels().sums(a, x, members, mean, b)
+        return summed
     a, centred = _exact(a), _exact(x)
     if mean is not None:
         centred = centred - _spread(mean, x)
@@ -174,7 +185,8 @@ def sums(a: Tensor, x: Tensor, members: int, mean: Tensor | None = None, b: Tens
 def moments(x: Tensor, members: int) -> tuple[Tensor, Tensor]:
     """Mean and variance (biased) of each member's channel, `[members, channels]` each."""
     if x.is_cuda:
-        return kernels.moments(x, members)
+        found: tuple[Tensor, Tensor] = _kernels().moments(x, members)
+        return found
     variance, mean = torch.var_mean(_by_member(_exact(x), members), dim=(1, 3), correction=0)
     return mean, variance
 

@@ -55,12 +55,16 @@ class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
         bias = torch.zeros(shape, **like) if self.bias is None else self.bias.view(shape)
         y, mean, variance = normalise(x, weight, bias, self.eps)
         if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
-            assert self.num_batches_tracked is not None
-            self.num_batches_tracked.add_(1)
+            batches = self.num_batches_tracked
+            if batches is not None:
+                batches.add_(1)
             count = x.numel() // self.num_features
             for running, new in ((self.running_mean, mean), (self.running_var, variance * (count / (count - 1)))):
                 step = new.flatten() - running
-                running.add_(step / self.num_batches_tracked if self.momentum is None else step * self.momentum)
+                if self.momentum is not None:
+                    running.add_(step * self.momentum)
+                elif batches is not None:
+                    running.add_(step / batches)
         return y
 
     def extra_repr(self) -> str:

@@ -15,7 +15,6 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
-from besnn.layers.channelwise import traced
 from besnn.training.graphs import Key, Step, Terms, key_of
 
 COMPILE_FROM = 1e13
@@ -106,7 +105,7 @@ class CompiledStep:
         def gradients(values: list[Tensor], x: Tensor, labels: Tensor, state: list[Tensor]) -> tuple[list[Tensor], list[Any]]:
             leaves = [value.detach().requires_grad_() for value in values]
             substitutes = dict(zip(named, leaves, strict=True)) | dict(zip(buffers, state, strict=True))
-            with self.context(), traced():
+            with self.context():
                 terms: Terms = functional_call(self.module, substitutes, (x, labels, factors))
             names[:] = terms
             loss = torch.stack(list(terms.values())).sum()

@@ -6,6 +6,7 @@ seed and the step. So a run needs no random state to continue from a checkpoint,
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from besnn.training.compiled import CompiledStep
 from besnn.training.config import Recipe
 from besnn.training.graphs import GraphedStep, Step, Terms
 from besnn.training.logs import RunLog
+from besnn.training.memory import kept_memory
 from besnn.training.optimiser import build_optimiser, set_learning_rate
 from besnn.training.reporting import Reporter, Row, Silent
 from besnn.training.schedule import factor_counts, learning_rate_factor, term_factors
@@ -75,7 +77,7 @@ class Trainer:
         self._open_run_folder(resume)
         self.reporter.start(self.progress.step, self.total_steps)
         try:
-            with own_randomness(self.fabric.device):
+            with own_randomness(self.fabric.device), kept_memory() if self.fabric.device.type == "cpu" else nullcontext():
                 while self.progress.step < self.total_steps and not self._out_of_patience():
                     self._epoch(source, validation)
         finally:

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 Weights = dict[str, Tensor]
 
@@ -14,9 +15,9 @@ def lay_out(model: nn.Module, memory_format: torch.memory_format) -> None:
     >>> layer.weight.stride()
     (27, 1, 9, 3)
     """
-    for parameter in model.parameters():
-        if parameter.ndim == 4:
-            parameter.data = parameter.data.contiguous(memory_format=memory_format)
+    for layer in model.modules():
+        if isinstance(layer, _ConvNd) and layer.weight.ndim == 4:
+            layer.weight.data = layer.weight.data.contiguous(memory_format=memory_format)
 
 
 def copy_weights(model: nn.Module) -> Weights:
