@@ -71,7 +71,7 @@ def full(device: torch.device) -> Setting:
     """The sizes that results are reported for; on a CPU the density scores a fifth of the queries, to end within minutes."""
     if device.type == "cuda":
         return Setting(device, rounds=50, warm_up=4, burst=10)
-    return Setting(device, rounds=5, warm_up=1, steps=3, queries=2_000, side=1024, size=2**27)
+    return Setting(device, rounds=5, warm_up=1, steps=8, queries=2_000, side=1024, size=2**27)
 
 
 def quick(device: torch.device) -> Setting:

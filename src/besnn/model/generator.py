@@ -45,9 +45,13 @@ class ClassFeatureGenerator(nn.Module):
         Returns:
             `[members, classes, samples, d]`.
         """
-        hidden = torch.relu(self._hidden(noise))
-        rows = hidden.flatten(0, 2)  # member-major: [members · classes · samples, hidden]
-        return self.output(rows).unflatten(0, hidden.shape[:3])  # type: ignore[no-any-return]
+        hidden = self._hidden(noise).relu_()
+        rows = hidden.flatten(1, 2)  # [members, classes · samples, hidden]
+        layer = self.output
+        assert layer.bias is not None
+        # members' own weights are small beside so many rows, which r and s would otherwise pass over
+        features = torch.baddbmm(layer.bias[:, None, :].to(rows.dtype), rows, layer.member_weights().mT)
+        return features.unflatten(1, hidden.shape[1:3])  # type: ignore[no-any-return]
 
     def _hidden(self, noise: Tensor) -> Tensor:
         """The first layer, `[members, classes, samples, hidden]`.
@@ -58,8 +62,11 @@ class ClassFeatureGenerator(nn.Module):
         layer = self.hidden
         class_weight, noise_weight = layer.weight.split([self.num_classes, self.noise_dim], dim=1)
         class_r, noise_r = layer.r.split([self.num_classes, self.noise_dim], dim=1)
-        by_class = self.class_scale * class_r[:, :, None] * class_weight.T  # [members, classes, hidden]
-        by_noise = (noise * noise_r[:, None, :]) @ noise_weight.T  # [members, samples, hidden]
+        s = layer.s[:, None, :]
         assert layer.bias is not None
-        both = by_class[:, :, None, :] + by_noise[:, None, :, :]
-        return torch.addcmul(layer.bias[:, None, None, :], both, layer.s[:, None, None, :])
+        by_class = (
+            self.class_scale * class_r[:, :, None] * class_weight.T * s + layer.bias[:, None, :]
+        )  # [members, classes, hidden]
+        by_noise = ((noise * noise_r[:, None, :]) @ noise_weight.T) * s  # [members, samples, hidden]
+        hidden: Tensor = by_class[:, :, None, :] + by_noise[:, None, :, :]
+        return hidden
