@@ -22,9 +22,8 @@ _TILE = 2048
 """Numbers that a program reads at a time."""
 _PROGRAMS = 2048
 """About as many as keep a large GPU busy."""
-
-
 _works: dict[torch.device, bool] = {}
+"""What the trial on each device showed."""
 
 
 def available(device: torch.device) -> bool:
