@@ -29,12 +29,12 @@ def check_inputs(x: Tensor) -> None:
         )
 
 
-def check_labels(labels: Tensor, num_classes: int, batch: int) -> None:
-    """Refuses labels that are not `[batch]` integers in `0 .. num_classes − 1`."""
+def check_labels(labels: Tensor, num_classes: int, batch: int, members: int | None = None) -> None:
+    """Refuses labels that are not `[batch]` integers in `0 .. num_classes − 1`; of so many members also `[members, batch]`."""
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise InputError(f"labels are {kind}: pass class indices as an integer tensor")
-    if labels.shape != (batch,):
+    if labels.shape not in ((batch,), (members, batch)):
         raise InputError(f"labels have shape {list(labels.shape)}: expected one label for each of the {batch} inputs")
     if batch and _values_readable(labels):
         low, high = int(labels.min()), int(labels.max())

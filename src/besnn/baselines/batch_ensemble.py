@@ -1,19 +1,22 @@
 """BatchEnsemble (Wen et al. 2020): a softmax classifier of batch-ensemble layers; a BE-SNN without class features."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from besnn.baselines.softmax import log_mean_softmax
+from besnn.baselines.softmax import SoftmaxObjective, log_mean_softmax
 from besnn.checks import check_inputs
-from besnn.layers import BatchEnsembleLinear, split_members, tile
+from besnn.layers import BatchEnsembleLinear, split_members
 from besnn.layers.initialise import Initialiser
 from besnn.model import EvidenceKind, OODClassifier
-from besnn.model.extractor import as_batch_ensemble, check_sizes, checked_features
+from besnn.model.ensemble import BatchEnsembled
+from besnn.model.extractor import as_batch_ensemble, check_sizes
+from besnn.objective.rows import rows_and_labels
 
 
-class BatchEnsembleClassifier(OODClassifier):
-    """A softmax classifier whose members share all weights up to rank-1 factors; trained with `SoftmaxObjective`.
+class BatchEnsembleClassifier(BatchEnsembled):
+    """A softmax classifier whose members share all weights up to rank-1 factors; trained with `BatchEnsembleObjective`.
 
     Args:
         feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`; of batch-ensemble layers, or plain and then converted.
@@ -49,12 +52,6 @@ class BatchEnsembleClassifier(OODClassifier):
         self.head = BatchEnsembleLinear(feature_dim, num_classes, members=members, init=init)
         self.num_classes, self.feature_dim, self.members = num_classes, feature_dim, members
 
-    def features(self, x: Tensor) -> Tensor:
-        """Φ_n(x) of every member, `[members, batch, d]`, from an untiled batch `[batch, ...]`."""
-        check_inputs(x)
-        rows = checked_features(self.feature_extractor(tile(x, self.members)), self.feature_dim)
-        return split_members(rows, self.members)
-
     def evidence(self, features: Tensor) -> Tensor:
         """Logits, `[members, batch, classes]`."""
         return split_members(self.head(features.flatten(0, 1)), self.members)
@@ -62,3 +59,27 @@ class BatchEnsembleClassifier(OODClassifier):
     def log_probabilities(self, evidence: Tensor) -> Tensor:
         """The members' mean softmax, in log space, `[batch, classes]`."""
         return log_mean_softmax(evidence)
+
+
+@dataclass(frozen=True)
+class BatchEnsembleObjective(SoftmaxObjective):
+    """Cross-entropy, averaged over members and batch.
+
+    Attributes:
+        own_inputs: deal the batch out to the members instead of showing all of it to each, as in `BESNNObjective`.
+
+    >>> import torch
+    >>> from besnn.model import two_moons_mlp
+    >>> model = BatchEnsembleClassifier(two_moons_mlp(), num_classes=2, feature_dim=32, members=4)
+    >>> list(BatchEnsembleObjective(own_inputs=True)(model, torch.randn(8, 2), torch.arange(8) % 2))
+    ['classification']
+    """
+
+    own_inputs: bool = False
+
+    def loss(self, model: OODClassifier, x: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch, a scalar."""
+        assert isinstance(model, BatchEnsembleClassifier)
+        check_inputs(x)
+        rows, labels = rows_and_labels(x, labels, model.members, self.own_inputs)
+        return self.classification(model.evidence(model.feature_rows(rows)), labels)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from besnn.baselines.network import SingleNetwork
 from besnn.checks import check_labels
 from besnn.errors import InputError
-from besnn.layers import tile
 from besnn.model import EvidenceKind, OODClassifier
 from besnn.objective.terms import active_terms
 
@@ -51,7 +50,7 @@ class SoftmaxClassifier(SingleNetwork):
 
 @dataclass(frozen=True)
 class SoftmaxObjective:
-    """Cross-entropy, averaged over members and batch: what a softmax network or a BatchEnsemble minimises.
+    """Cross-entropy, averaged over members and batch: what a softmax network minimises.
 
     Attributes:
         label_smoothing: the share of the label's probability that is spread over all classes.
@@ -73,7 +72,11 @@ class SoftmaxObjective:
     ) -> dict[str, Tensor]:
         """The term `classification`, a scalar."""
         weights = active_terms({"classification": 1.0}, factors)
-        return {name: weight * self.classification(model(x), labels) for name, weight in weights.items()}
+        return {name: weight * self.loss(model, x, labels) for name, weight in weights.items()}
+
+    def loss(self, model: OODClassifier, x: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch, a scalar."""
+        return self.classification(model(x), labels)
 
     def classification(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of logits `[members, batch, classes]`, a scalar."""
@@ -85,7 +88,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
 
     Args:
         logits: `[members, batch, classes]`.
-        labels: integers `[batch]`.
+        labels: integers `[batch]`, or `[members, batch]` where members see inputs of their own.
         label_smoothing: see `SoftmaxObjective`.
 
     Returns:
@@ -96,8 +99,9 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
     tensor([0.0000, 0.6931])
     """
     members, batch, classes = logits.shape
-    check_labels(labels, num_classes=classes, batch=batch)
-    rows = F.cross_entropy(logits.flatten(0, 1), tile(labels, members), reduction="none", label_smoothing=label_smoothing)
+    check_labels(labels, num_classes=classes, batch=batch, members=members)
+    labels = labels.expand(members, batch).reshape(-1)
+    rows = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none", label_smoothing=label_smoothing)
     return rows.view(members, batch).mean(1)
 
 

@@ -6,17 +6,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from besnn.checks import check_inputs
 from besnn.errors import InputError
-from besnn.layers import split_members, tile
 from besnn.layers.initialise import Initialiser
 from besnn.model.distance import class_moments, kernel_log_probabilities, squared_distances
-from besnn.model.extractor import as_batch_ensemble, check_sizes, checked_features
+from besnn.model.ensemble import BatchEnsembled
+from besnn.model.extractor import as_batch_ensemble, check_sizes
 from besnn.model.generator import ClassFeatureGenerator
-from besnn.model.protocol import EvidenceKind, OODClassifier
+from besnn.model.protocol import EvidenceKind
 
 
-class BESNN(OODClassifier):
+class BESNN(BatchEnsembled):
     """A classifier by distance to class-feature distributions that it learns to draw.
 
     Class features are drawn afresh at each call, as in the paper, until `freeze_classes` draws them once and for all.
@@ -67,15 +66,6 @@ class BESNN(OODClassifier):
         self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
         self.register_buffer("class_mean", None)
         self.register_buffer("class_spread", None)
-
-    def features(self, x: Tensor) -> Tensor:
-        """Φ_n(x) for every member, `[members, batch, d]`, from an untiled batch `[batch, ...]`."""
-        check_inputs(x)
-        return self.feature_rows(tile(x, self.members))
-
-    def feature_rows(self, rows: Tensor) -> Tensor:
-        """As `features`, from input that is tiled already, `[members · batch, ...]`."""
-        return split_members(checked_features(self.feature_extractor(rows), self.feature_dim), self.members)
 
     def class_features(self, samples: int | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Fresh class features E, `[members, classes, samples, d]`; M samples unless told otherwise."""

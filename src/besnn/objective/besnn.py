@@ -8,7 +8,6 @@ from torch import Tensor
 
 from besnn.checks import check_inputs
 from besnn.errors import InputError
-from besnn.layers import tile
 from besnn.model import BESNN
 from besnn.model.distance import class_moments, squared_distances
 from besnn.objective.choices import check_choice
@@ -17,6 +16,7 @@ from besnn.objective.entropy import Estimator, check_estimator
 from besnn.objective.gradient import gradient_penalty
 from besnn.objective.kernel import OverClasses, kernel_cross_entropy, summed_kernel
 from besnn.objective.regulariser import entropy_regulariser
+from besnn.objective.rows import rows_and_labels
 from besnn.objective.terms import active_terms, check_weights
 
 
@@ -34,6 +34,8 @@ class BESNNObjective:
         match_counts: compare entropies of equally many points, see `entropy_regulariser`.
         samples: class features drawn a class at each call; the model's own number if None.
         label_smoothing: of the classification loss, see `kernel_cross_entropy`.
+        own_inputs: deal the batch out to the members (`besnn.objective.rows`) instead of showing all of it to each. The
+            terms estimate the same loss, from N times as many inputs for the same work.
 
     >>> import torch
     >>> from besnn.layers import BatchEnsembleLinear
@@ -53,6 +55,7 @@ class BESNNObjective:
     match_counts: bool = False
     samples: int | None = None
     label_smoothing: float = 0.0
+    own_inputs: bool = False
 
     def __post_init__(self) -> None:
         check_weights(entropy_weight=self.entropy_weight, gradient_weight=self.gradient_weight)
@@ -86,9 +89,9 @@ class BESNNObjective:
         weights = active_terms(
             {"classification": 1.0, "entropy": self.entropy_weight, "gradient": self.gradient_weight}, factors
         )
-        rows = tile(x, model.members)
+        rows, labels = rows_and_labels(x, labels, model.members, self.own_inputs)
         if "gradient" in weights:
-            rows.requires_grad_()  # on the tiled copy, so that each member's gradient is its own
+            rows.requires_grad_()  # on the copy, so that each member's gradient is its own
         with TwiceDifferentiable() if "gradient" in weights else nullcontext():
             features = model.feature_rows(rows)
         class_features = model.class_features(self.samples)

@@ -50,7 +50,7 @@ def kernel_cross_entropy(
 
     Args:
         distances: d̄, `[members, batch, classes]`, not negative.
-        labels: y, integers `[batch]`.
+        labels: y, integers `[batch]`, or `[members, batch]` where members see inputs of their own.
         over_classes: `"sum"` as the paper writes it, or `"mean"` as DUQ's published code does.
         reduction: `"mean"` over members and batch, or `"none"`.
         label_smoothing: ε, the share of a label's weight that goes to all classes alike; in [0, 1).
@@ -64,13 +64,13 @@ def kernel_cross_entropy(
     '0.11 7.35'
     """
     check_distances(distances)
-    check_labels(labels, num_classes=distances.shape[-1], batch=distances.shape[-2])
+    check_labels(labels, num_classes=distances.shape[-1], batch=distances.shape[1], members=distances.shape[0])
     check_choice("over_classes", over_classes, ("sum", "mean"))
     check_choice("reduction", reduction, ("mean", "none"))
     if not 0 <= label_smoothing < 1:
         raise InputError(f"label_smoothing={label_smoothing} is not in [0, 1): use 0 for none")
     classes = distances.shape[-1]
-    is_label = labels[:, None] == torch.arange(classes, device=labels.device)
+    is_label = labels[..., None] == torch.arange(classes, device=labels.device)
     by_class = torch.where(is_label, distances, -log1mexp(distances))
     if label_smoothing:
         opposite = torch.where(is_label, -log1mexp(distances), distances)

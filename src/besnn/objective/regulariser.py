@@ -24,7 +24,7 @@ def entropy_regulariser(
 
     Args:
         features: Φ(x), `[members, batch, d]`.
-        labels: y, integers `[batch]`.
+        labels: y, integers `[batch]`, or `[members, batch]` where members see inputs of their own.
         class_features: E, `[members, classes, samples, d]`, samples > k.
         k: which neighbour the entropy estimates use.
         estimator: `"kl"` or `"kpn"`, see `knn_entropy`.
@@ -43,8 +43,8 @@ def entropy_regulariser(
     check_estimator(k, estimator)
     _check_shapes(features, class_features, k)
     classes, samples = class_features.shape[1:3]
-    check_labels(labels, num_classes=classes, batch=features.shape[1])
-    features, labels = gather_rows(features, dim=1), gather_rows(labels)
+    check_labels(labels, num_classes=classes, batch=features.shape[1], members=features.shape[0])
+    features, labels = gather_rows(features, dim=1), gather_rows(labels, dim=-1)
     sample_groups = torch.zeros(samples, dtype=torch.int64, device=labels.device)
     if match_counts:
         labels, sample_groups = _match_counts(labels, classes, samples)
@@ -57,12 +57,12 @@ def _match_counts(labels: Tensor, classes: int, samples: int) -> tuple[Tensor, T
     """Groups, −1 for points left out, under which class c has min(its count in the batch, samples) points on both sides.
 
     Returns:
-        Groups of the data `[batch]` and of the class features `[classes, samples]`.
+        Groups of the data, as `labels`, and of the class features, `[classes, samples]` or `[members, classes, samples]`.
     """
-    belongs = labels[:, None] == torch.arange(classes, device=labels.device)
-    rank = torch.where(belongs, belongs.cumsum(0) - 1, 0).sum(1)
+    belongs = labels[..., None] == torch.arange(classes, device=labels.device)
+    rank = torch.where(belongs, belongs.cumsum(-2) - 1, 0).sum(-1)
     sample = torch.arange(samples, device=labels.device)
-    return torch.where(rank < samples, labels, -1), torch.where(sample < belongs.sum(0)[:, None], 0, -1)
+    return torch.where(rank < samples, labels, -1), torch.where(sample < belongs.sum(-2)[..., None], 0, -1)
 
 
 def _check_shapes(features: Tensor, class_features: Tensor, k: int) -> None:

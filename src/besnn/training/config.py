@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from besnn.model.inner import layer_names
-from besnn.training.methods import BESNNConfig, MethodConfig
+from besnn.training.methods import BatchEnsembleConfig, BESNNConfig, MethodConfig
 from besnn.training.section import Fraction, Section, Weight
 
 
@@ -108,7 +108,9 @@ class TrainingConfig(Section):
 
     epochs: PositiveInt = Field(16, description="how often to go through the data")
     batch_size: PositiveInt = Field(128, description="inputs a step")
-    batch_rows: PositiveInt | None = Field(None, description="keeps batch · members at this number, in place of batch_size")
+    batch_rows: PositiveInt | None = Field(
+        None, description="rows a step, which is members times the inputs of each, in place of batch_size"
+    )
     seed: NonNegativeInt = Field(0, description="same seed, same model")
     optimiser: OptimiserConfig = OptimiserConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -196,6 +198,13 @@ class Recipe(Section):
 
     @property
     def batch_size(self) -> int:
-        """Inputs in a batch: `batch_size`, or `batch_rows` shared out among the members."""
-        rows = self.training.batch_rows
-        return self.training.batch_size if rows is None else max(1, rows // self.method.members)
+        """Inputs in a batch: `batch_size`, or what `batch_rows` has room for; rounded down to equal shares."""
+        rows, share = self.training.batch_rows, self.share
+        inputs = self.training.batch_size if rows is None else rows * share // self.method.members
+        return max(share, inputs // share * share)
+
+    @property
+    def share(self) -> int:
+        """Into how many equal shares a batch divides: N where each member learns from its own inputs, else 1."""
+        dealt = isinstance(self.method, BESNNConfig | BatchEnsembleConfig) and self.method.own_inputs
+        return self.method.members if dealt else 1

@@ -9,6 +9,7 @@ from torch import nn
 from besnn.baselines import (
     DUQ,
     BatchEnsembleClassifier,
+    BatchEnsembleObjective,
     DeepEnsemble,
     DeepEnsembleObjective,
     DUQObjective,
@@ -39,6 +40,7 @@ FastWeights = Annotated[
 Norm = Annotated[Literal["shared", "member"], Field(description="BatchNorm shared by the members, or one for each")]
 OverClasses = Annotated[Literal["sum", "mean"], Field(description="how the classification loss adds up over classes")]
 SquaredNorm = Annotated[bool, Field(description="penalise the gradient's squared norm, not the norm")]
+OwnInputs = Annotated[bool, Field(description="deal a batch out to the members instead of showing all of it to each")]
 Smoothing = Annotated[float, Field(ge=0, lt=1, description="share of a label's weight that goes to all classes alike")]
 
 
@@ -71,6 +73,7 @@ class BESNNConfig(Section):
     squared_norm: SquaredNorm = True
     match_counts: bool = Field(False, description="estimate both entropies of a class from equally many points")
     label_smoothing: Smoothing = 0.0
+    own_inputs: OwnInputs = False
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -95,6 +98,7 @@ class BESNNConfig(Section):
             squared_norm=self.squared_norm,
             match_counts=self.match_counts,
             label_smoothing=self.label_smoothing,
+            own_inputs=self.own_inputs,
         )
         return model, objective  # type: ignore[return-value]  # an objective for its own kind of model
 
@@ -170,12 +174,13 @@ class BatchEnsembleConfig(Section):
     norm: Norm = "shared"
     fast_weights: FastWeights = "normal:0.25"
     label_smoothing: Smoothing = 0.0
+    own_inputs: OwnInputs = False
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
         fast = initialiser(self.fast_weights)
         model = BatchEnsembleClassifier(backbone(), num_classes, feature_dim, self.members, self.norm, fast)
-        return model, SoftmaxObjective(self.label_smoothing)
+        return model, BatchEnsembleObjective(self.label_smoothing, self.own_inputs)
 
 
 MethodConfig = Annotated[

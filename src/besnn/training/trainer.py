@@ -91,12 +91,16 @@ class Trainer:
         training = self.recipe.training
         if training.patience is not None and validation is None:
             raise InputError("training.patience needs validation data: set data.validation above 0")
-        self.batch_size = min(self.recipe.batch_size, size)
+        share = self.recipe.share
+        self.batch_size = min(self.recipe.batch_size, size // share * share)
+        if not self.batch_size:
+            raise InputError(f"{size} inputs do not go round {share} members: set method.own_inputs=false")
         self.steps_per_epoch = size // self.batch_size
         self.total_steps = training.epochs * self.steps_per_epoch
-        if self.batch_size % self.fabric.world_size:
+        if self.batch_size % (share * self.fabric.world_size):
+            members = f" of {share} members each" if share > 1 else ""
             raise InputError(
-                f"a batch of {self.batch_size} does not divide among {self.fabric.world_size} processes: "
+                f"a batch of {self.batch_size} does not divide among {self.fabric.world_size} processes{members}: "
                 "change training.batch_size"
             )
         self.preprocessing.to(self.fabric.device)
