@@ -20,6 +20,8 @@ GOOD = {
     "inputs-meta": (check_inputs, (torch.empty(2, 3, device="meta"),)),
     "labels": (check_labels, (torch.tensor([0, 2, 1]), 3, 3)),
     "labels-bytes": (check_labels, (torch.tensor([0, 2], dtype=torch.uint8), 3, 2)),
+    "labels-of-members": (check_labels, (torch.tensor([[0, 2, 1], [1, 1, 0]]), 3, 3, 2)),
+    "labels-shared-by-members": (check_labels, (torch.tensor([0, 2, 1]), 3, 3, 2)),
     "labels-empty": (check_labels, (torch.tensor([], dtype=torch.int64), 3, 0)),
     "labels-meta": (check_labels, (torch.empty(2, dtype=torch.int64, device="meta"), 3, 2)),
     "distances": (check_distances, (torch.rand(2, 3, 4),)),
@@ -50,6 +52,8 @@ BAD = {
         r"shape \[3, 1\]: expected one .* the 3 inputs",
     ),
     "labels-count": (check_labels, (torch.zeros(2, dtype=torch.int64), 2, 3), r"shape \[2\]"),
+    "labels-of-no-members": (check_labels, (torch.zeros(2, 3, dtype=torch.int64), 2, 3), r"shape \[2, 3\]"),
+    "labels-of-more-members": (check_labels, (torch.zeros(3, 3, dtype=torch.int64), 2, 3, 2), r"shape \[3, 3\]"),
     "labels-low": (
         check_labels,
         (torch.tensor([0, -1, 5]), 3, 3),

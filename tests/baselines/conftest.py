@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from besnn.baselines import (
     DUQ,
     BatchEnsembleClassifier,
+    BatchEnsembleObjective,
     DeepEnsemble,
     DeepEnsembleObjective,
     DUQObjective,
@@ -90,7 +91,7 @@ METHODS = [
     Method(
         "batch-ensemble",
         lambda make, classes, d: BatchEnsembleClassifier(make(), classes, d, members=2),
-        SoftmaxObjective(),
+        BatchEnsembleObjective(),
         members=2,
         knows_what_is_far=False,
     ),

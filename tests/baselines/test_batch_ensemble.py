@@ -3,8 +3,9 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from besnn.baselines import BatchEnsembleClassifier
+from besnn.baselines import BatchEnsembleClassifier, BatchEnsembleObjective
 from besnn.errors import InputError
 from besnn.layers import MemberBatchNorm1d, batch_ensemble, fold, members_of, random_sign
 
@@ -47,3 +48,52 @@ def test_converts_a_plain_extractor_as_told() -> None:
 def test_refuses_another_number_of_members() -> None:
     with pytest.raises(InputError, match="2 members but members=3"):
         BatchEnsembleClassifier(batch_ensemble(network(), 2), CLASSES, FEATURES, members=3)
+
+
+@pytest.fixture
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4 * MEMBERS, 6, dtype=torch.float64, generator=generator)
+    return x, torch.randint(0, CLASSES, (4 * MEMBERS,), generator=generator)
+
+
+@pytest.mark.parametrize("norm", ["shared", "member"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_own_inputs_by_hand(norm: str, smoothing: float, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    torch.manual_seed(0)
+    model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, MEMBERS, norm).double()  # type: ignore[arg-type]
+    x, labels = batch
+    first, _, _, second = model.feature_extractor  # type: ignore[misc]
+    hidden = [x[n::MEMBERS] @ first.member_weights()[n].T + first.bias[n] for n in range(MEMBERS)]
+    whole = F.batch_norm(torch.cat(hidden), None, None, training=True).chunk(MEMBERS)
+    loss = torch.zeros((), dtype=torch.float64)
+    for n in range(MEMBERS):
+        normal = whole[n] if norm == "shared" else F.batch_norm(hidden[n], None, None, training=True)
+        features = normal.relu() @ second.member_weights()[n].T + second.bias[n]
+        logits = features @ model.head.member_weights()[n].T + model.head.bias[n]  # type: ignore[index]
+        loss += F.cross_entropy(logits, labels[n::MEMBERS], label_smoothing=smoothing) / MEMBERS
+    terms = BatchEnsembleObjective(smoothing, own_inputs=True)(model, x, labels, {"classification": 3.0})
+    torch.testing.assert_close(terms, {"classification": 3 * loss})
+
+
+def test_undealt_it_is_the_cross_entropy_of_the_model(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, MEMBERS).double()
+    x, labels = batch
+    expected = sum(F.cross_entropy(logits, labels) for logits in model(x)) / MEMBERS
+    torch.testing.assert_close(BatchEnsembleObjective()(model, x, labels)["classification"], expected)
+    assert BatchEnsembleObjective()(model, x, labels, {"classification": 0.0}) == {}
+
+
+def test_one_member_owns_the_whole_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, members=1).double()
+    dealt, whole = (BatchEnsembleObjective(own_inputs=own)(model, *batch) for own in (True, False))
+    assert dealt == whole
+
+
+def test_refuses_a_batch_that_does_not_go_round(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, MEMBERS).double()
+    x, labels = batch
+    with pytest.raises(InputError, match="a batch of 11 inputs does not divide among 3 members"):
+        BatchEnsembleObjective(own_inputs=True)(model, x[:11], labels[:11])
+    with pytest.raises(InputError, match="NaN or infinite"):
+        BatchEnsembleObjective(own_inputs=True)(model, x / 0, labels)

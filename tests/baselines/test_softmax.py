@@ -27,6 +27,20 @@ def test_cross_entropy_by_hand(logits: torch.Tensor, smoothing: float) -> None:
     np.testing.assert_allclose(cross_entropy(logits, labels, smoothing), expected, rtol=1e-12)
 
 
+def test_labels_of_members_are_those_of_each_alone(logits: torch.Tensor) -> None:
+    labels = torch.randint(0, CLASSES, (MEMBERS, BATCH), generator=torch.Generator().manual_seed(1))
+    expected = [cross_entropy(logits[member, None], labels[member], 0.1).item() for member in range(MEMBERS)]
+    np.testing.assert_allclose(cross_entropy(logits, labels, 0.1), expected, rtol=1e-12)
+    same = cross_entropy(logits, labels[0].expand(MEMBERS, BATCH), 0.1)
+    assert torch.equal(same, cross_entropy(logits, labels[0], 0.1))
+
+
+@pytest.mark.parametrize("shape", [(BATCH - 1,), (MEMBERS, BATCH - 1), (MEMBERS - 1, BATCH), (BATCH, MEMBERS), (1, BATCH)])
+def test_refuses_labels_of_another_shape(logits: torch.Tensor, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=f"expected one label for each of the {BATCH} inputs"):
+        cross_entropy(logits, torch.zeros(shape, dtype=torch.int64))
+
+
 def test_objective_is_the_mean_over_members(logits: torch.Tensor) -> None:
     labels = torch.arange(BATCH) % CLASSES
     assert SoftmaxObjective(0.1).classification(logits, labels) == pytest.approx(cross_entropy(logits, labels, 0.1).mean())

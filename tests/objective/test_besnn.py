@@ -50,6 +50,77 @@ def test_terms_equal_the_definitions_member_by_member(model, batch):
     torch.testing.assert_close(torch.stack(list(terms.values()), 1), torch.tensor(expected, dtype=torch.float64))
 
 
+def own_terms_by_hand(model, x, labels, norm, seed):
+    """The terms of members that see every third input: explicit weights, and BatchNorm over all rows or the member's own."""
+    x = x.clone().requires_grad_()
+    first, _, _, second = model.feature_extractor
+    hidden = [x[n::MEMBERS] @ first.member_weights()[n].T + first.bias[n] for n in range(MEMBERS)]
+    everyone = torch.cat(hidden)
+    torch.manual_seed(seed)
+    class_features = model.class_features()
+    terms, kernels = [], []
+    for n in range(MEMBERS):
+        seen = everyone if norm == "shared" else hidden[n]
+        normal = (hidden[n] - seen.mean(0)) / (seen.var(0, correction=0) + 1e-5).sqrt()
+        features = normal.tanh() @ second.member_weights()[n].T + second.bias[n]
+        differences = features[:, None, None] - class_features[n]
+        kernels.append(torch.exp(-differences.square().sum(-1).mean(-1)))
+        own = labels[n::MEMBERS]
+        loss = F.binary_cross_entropy(kernels[n], F.one_hot(own, CLASSES).double(), reduction="none").sum(1).mean()
+        entropies = [
+            knn_entropy(features[own == c]) - knn_entropy(class_features[n, c])
+            for c in range(CLASSES)
+            if int((own == c).sum()) > 3
+        ]
+        terms.append([loss.item(), sum(max(0.0, difference.item()) for difference in entropies)])
+    (gradient,) = torch.autograd.grad(torch.cat(kernels).sum(), x)
+    penalties = (gradient.square().sum(1) - 1).square()
+    return [[*pair, 0.5 * penalties[n::MEMBERS].mean().item()] for n, pair in enumerate(terms)]
+
+
+@pytest.fixture
+def long_batch():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(10 * MEMBERS, 2, generator=generator, dtype=torch.float64)
+    return x, torch.randint(0, CLASSES, (len(x),), generator=generator)
+
+
+@pytest.mark.parametrize("norm", ["shared", "member"])
+def test_terms_of_own_inputs_equal_the_definitions_member_by_member(norm, long_batch):
+    torch.manual_seed(0)
+    extractor = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4))
+    sizes = {"noise_dim": 5, "hidden_dim": 6, "samples": 16}
+    model = BESNN(extractor, CLASSES, feature_dim=4, members=MEMBERS, norm=norm, **sizes).double()
+    expected = torch.tensor(own_terms_by_hand(model, *long_batch, norm, seed=3), dtype=torch.float64)
+    assert (expected > 0).all()  # no hinge is closed
+    torch.manual_seed(3)
+    terms = BESNNObjective(own_inputs=True).per_member(model, *long_batch)
+    torch.testing.assert_close(torch.stack(list(terms.values()), 1), expected)
+    assert not long_batch[0].requires_grad
+
+
+def test_own_inputs_estimate_the_loss_of_the_whole_batch(model, batch):
+    def terms(own_inputs, shift=0):
+        torch.manual_seed(3)
+        moved = [tensor.roll(shift, 0) for tensor in batch]
+        return BESNNObjective(entropy_weight=0, own_inputs=own_inputs).per_member(model, *moved)
+
+    whole, rounds = terms(False), [terms(True, shift) for shift in range(MEMBERS)]  # after N deals everyone has seen all
+    for name, value in whole.items():
+        torch.testing.assert_close(sum(dealt[name] for dealt in rounds) / MEMBERS, value)
+        assert not torch.allclose(rounds[0][name], value)
+
+
+def test_one_member_owns_the_whole_batch(batch):
+    x, labels = batch
+    model = BESNN(nn.Linear(2, 4), CLASSES, feature_dim=4, members=1, noise_dim=5, hidden_dim=6, samples=16).double()
+    torch.manual_seed(3)
+    whole = BESNNObjective()(model, x, labels)
+    torch.manual_seed(3)
+    assert BESNNObjective(own_inputs=True)(model, x, labels) == whole
+    assert not x.requires_grad
+
+
 def test_scalars_are_means_over_members(model, batch):
     torch.manual_seed(3)
     per_member = BESNNObjective().per_member(model, *batch)
@@ -136,5 +207,9 @@ def test_wrong_input_is_refused_by_name(model, batch):
         BESNNObjective()(model, x, labels + 1)
     with pytest.raises(InputError, match="NaN or infinite"):
         BESNNObjective()(model, x / 0, labels)
+    with pytest.raises(InputError, match="a batch of 11 inputs does not divide among 3 members"):
+        BESNNObjective(own_inputs=True)(model, x[:11], labels[:11])
+    with pytest.raises(InputError, match=r"labels have shape \[4\]: pass one class index for each of the 12 inputs"):
+        BESNNObjective(own_inputs=True)(model, x, labels[:4])
     with pytest.raises(InputError, match="outside torch"), torch.no_grad():
         BESNNObjective()(model, x, labels)

@@ -67,6 +67,24 @@ def test_cross_entropy_is_binary_cross_entropy_of_the_kernel(batch, over_classes
     torch.testing.assert_close(kernel_cross_entropy(distances, labels, over_classes, "mean", smoothing), expected.mean())
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("over_classes", ["sum", "mean"])
+def test_labels_of_members_are_those_of_each_alone(batch, over_classes, smoothing):
+    distances, _ = batch
+    labels = torch.tensor([[4, 0, 2, 2], [0, 0, 1, 3], [1, 4, 3, 2]])
+    loss = kernel_cross_entropy(distances, labels, over_classes, "none", smoothing)
+    for member in range(3):
+        alone = kernel_cross_entropy(distances[member, None], labels[member], over_classes, "none", smoothing)
+        torch.testing.assert_close(loss[member], alone[0], rtol=0, atol=0)
+    torch.testing.assert_close(kernel_cross_entropy(distances, labels, over_classes, "mean", smoothing), loss.mean())
+
+
+def test_members_with_the_same_labels(batch):
+    distances, labels = batch
+    same = kernel_cross_entropy(distances, labels.expand(3, 4), reduction="none", label_smoothing=0.1)
+    assert torch.equal(same, kernel_cross_entropy(distances, labels, reduction="none", label_smoothing=0.1))
+
+
 def test_cross_entropy_gradcheck(batch):
     distances, labels = batch
     assert torch.autograd.gradcheck(lambda d: kernel_cross_entropy(d, labels), distances.requires_grad_())
@@ -96,6 +114,10 @@ def test_summed_kernel(batch):
         ({"labels": torch.tensor([0, -1, 0, 0])}, "label -1 is out of range"),
         ({"labels": torch.zeros(4)}, "labels are torch.float32"),
         ({"labels": torch.tensor([0, 1])}, r"labels have shape \[2\]"),
+        ({"labels": torch.zeros(2, 4, dtype=torch.int64)}, r"labels have shape \[2, 4\]"),
+        ({"labels": torch.zeros(3, 3, dtype=torch.int64)}, r"labels have shape \[3, 3\]"),
+        ({"labels": torch.zeros(4, 3, dtype=torch.int64)}, r"labels have shape \[4, 3\]"),
+        ({"labels": torch.full((3, 4), 5)}, "label 5 is out of range"),
         ({"distances": torch.zeros(4, 5)}, r"distances have shape \[4, 5\]"),
         ({"distances": torch.full((3, 4, 5), math.nan)}, "NaN"),
         ({"over_classes": "max"}, "over_classes 'max' is unknown: choose from 'sum', 'mean'"),

@@ -7,6 +7,7 @@ from besnn.objective import entropy_regulariser, knn_entropy
 ESTIMATORS = ["kl", "kpn"]
 MEMBERS, CLASSES, SAMPLES, D = 2, 4, 10, 3
 LABELS = torch.tensor([0] * 12 + [1] * 4 + [3] * 3)  # more than the samples; k + 1; none; k
+OWN_LABELS = torch.stack([LABELS, torch.tensor([3] * 11 + [2] * 5 + [1] * 2 + [0])])  # other classes for the second member
 
 
 @pytest.fixture
@@ -18,12 +19,12 @@ def drawn():
     return features, class_features
 
 
-def regulariser_by_hand(features, class_features, estimator, match_counts):
+def regulariser_by_hand(features, labels, class_features, estimator, match_counts):
     totals = []
     for member in range(MEMBERS):
         total = 0.0
         for c in range(CLASSES):
-            data, drawn = features[member, c == LABELS], class_features[member, c]
+            data, drawn = features[member, c == labels[member]], class_features[member, c]
             if len(data) <= 3:
                 continue
             if match_counts:
@@ -37,12 +38,34 @@ def regulariser_by_hand(features, class_features, estimator, match_counts):
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("match_counts", [False, True])
-def test_equals_the_formula_class_by_class(drawn, estimator, match_counts):
+@pytest.mark.parametrize("labels", [LABELS, OWN_LABELS], ids=["shared", "own"])
+def test_equals_the_formula_class_by_class(drawn, estimator, match_counts, labels):
     features, class_features = drawn
-    value = entropy_regulariser(features, LABELS, class_features, 3, estimator, match_counts)
-    expected = regulariser_by_hand(features, class_features, estimator, match_counts)
+    value = entropy_regulariser(features, labels, class_features, 3, estimator, match_counts)
+    expected = regulariser_by_hand(features, labels.expand(MEMBERS, -1), class_features, estimator, match_counts)
     assert (expected > 0).all()
     torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("match_counts", [False, True])
+def test_labels_of_members_are_those_of_each_alone(drawn, estimator, match_counts):
+    features, class_features = (tensor.requires_grad_() for tensor in drawn)
+    value = entropy_regulariser(features, OWN_LABELS, class_features, 3, estimator, match_counts)
+    (gradient,) = torch.autograd.grad(value.sum(), class_features)
+    for member in range(MEMBERS):
+        one = slice(member, member + 1)
+        alone = entropy_regulariser(features[one], OWN_LABELS[member], class_features[one], 3, estimator, match_counts)
+        torch.testing.assert_close(value[one], alone)
+        (gradient_alone,) = torch.autograd.grad(alone, class_features)
+        torch.testing.assert_close(gradient[one], gradient_alone[one])
+
+
+@pytest.mark.parametrize("match_counts", [False, True])
+def test_members_with_the_same_labels(drawn, match_counts):
+    features, class_features = drawn
+    same = entropy_regulariser(features, LABELS.expand(MEMBERS, -1), class_features, match_counts=match_counts)
+    torch.testing.assert_close(same, entropy_regulariser(features, LABELS, class_features, match_counts=match_counts))
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -93,13 +116,14 @@ def test_a_batch_without_any_full_class_costs_nothing(drawn, match_counts):
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("match_counts", [False, True])
-def test_compiles_to_one_graph_whatever_the_labels(drawn, estimator, match_counts):
+@pytest.mark.parametrize("first", [LABELS, OWN_LABELS], ids=["shared", "own"])
+def test_compiles_to_one_graph_whatever_the_labels(drawn, estimator, match_counts, first):
     # A whole graph in static shapes: nothing is read back from the device and no shape follows from a value.
     features, class_features = drawn
     compiled = torch.compile(entropy_regulariser, backend="eager", fullgraph=True, dynamic=False)
-    for labels in (LABELS, LABELS.flip(0), torch.zeros_like(LABELS)):
+    for labels in (first, first.flip(-1), torch.zeros_like(first)):
         expected = entropy_regulariser(features, labels, class_features, 3, estimator, match_counts)
-        with torch.compiler.set_stance("fail_on_recompile" if labels is not LABELS else "default"):
+        with torch.compiler.set_stance("fail_on_recompile" if labels is not first else "default"):
             value = compiled(features, labels, class_features, 3, estimator, match_counts)
         torch.testing.assert_close(value, expected)
 
@@ -114,6 +138,9 @@ def test_compiles_to_one_graph_whatever_the_labels(drawn, estimator, match_count
         ((2, 5, 3), [0] * 5, (1, 4, 9, 3), "differ in members or dimensions"),
         ((2, 5, 3), [0, 0, 0, 0, 4], (2, 4, 9, 3), "label 4 is out of range"),
         ((2, 5, 3), [0] * 4, (2, 4, 9, 3), r"labels have shape \[4\]"),
+        ((2, 5, 3), [[0] * 4] * 2, (2, 4, 9, 3), r"labels have shape \[2, 4\]"),
+        ((2, 5, 3), [[0] * 5] * 3, (2, 4, 9, 3), r"labels have shape \[3, 5\]"),
+        ((2, 5, 3), [[0] * 5, [4] * 5], (2, 4, 9, 3), "label 4 is out of range"),
     ],
 )
 def test_wrong_input_is_refused_by_name(features, labels, class_features, message):

@@ -33,11 +33,21 @@ TINY: dict[str, Any] = {
 RUNS = {
     "be-snn": ["method.entropy_weight=0.1"],
     "matched": ["method.entropy_weight=0.1", "method.match_counts=true", "training.gradient_every=2"],
+    "own-inputs": [
+        "method.entropy_weight=0.1",
+        "method.match_counts=true",
+        "method.own_inputs=true",
+        "training.batch_size=32",
+    ],
+    "batch-ensemble": ["method={name: batch-ensemble, members: 2, own_inputs: true}"],
     "patient": ["training.patience=1", "training.optimiser.learning_rate=1e-9"],
     "averaged": ["method={name: softmax}", "training.average_from=0.5"],
     "duq": ["method={name: duq, momentum: 0.9}"],
 }
 """None of them with BatchNorm or augmentation: the mathematics says that they come to the same."""
+
+ODD = {"odd": [], "odd-shares": ["method.own_inputs=true", "method.members=10"]}
+"""Two processes refuse these: 17 inputs, or 10 for the ten members of each."""
 
 
 class InterruptedRunError(Exception):
@@ -76,7 +86,7 @@ def train(fabric: Fabric, overrides: list[str], folder: Path, stop_after: int | 
         write_tensor_file(folder.with_suffix(".safetensors"), CHECKPOINT, model.state_dict(), {"history": history})
 
 
-def differentiate(fabric: Fabric, target: Path) -> None:
+def differentiate(fabric: Fabric, objective: BESNNObjective, target: Path) -> None:
     """The gradients of all terms together, for a convolutional BE-SNN without BatchNorm in float64."""
     torch.manual_seed(0)
     extractor = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Softplus(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 6))
@@ -84,7 +94,7 @@ def differentiate(fabric: Fabric, target: Path) -> None:
     x, labels = 5 * torch.randn(24, 1, 8, 8, dtype=torch.float64), torch.arange(24) % 2
     mine = torch.arange(24).view(fabric.world_size, -1)[fabric.global_rank]
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    wrapped, _ = fabric.setup(LossModule(model, BESNNObjective()), optimiser)
+    wrapped, _ = fabric.setup(LossModule(model, objective), optimiser)
     torch.manual_seed(1)
     terms = wrapped(x[mine], labels[mine], {})
     fabric.backward(torch.stack(list(terms.values())).sum())
@@ -125,12 +135,14 @@ def main(processes: int, folder: Path) -> None:
     normalise(fabric, folder / "normalised.safetensors")
     exact = Fabric(accelerator="cpu", devices=processes, strategy=strategy, precision="64-true")
     exact.launch()
-    differentiate(exact, folder / "gradients.safetensors")
-    try:
-        train(fabric, [f"training.batch_size={8 * processes + 1}"], folder / "odd")
-    except InputError as error:
-        if fabric.is_global_zero:
-            (folder / "refusal.txt").write_text(str(error))
+    differentiate(exact, BESNNObjective(), folder / "gradients.safetensors")
+    differentiate(exact, BESNNObjective(own_inputs=True), folder / "own-gradients.safetensors")
+    for name, overrides in ODD.items():
+        try:
+            train(fabric, [*overrides, f"training.batch_size={8 * processes + 1}"], folder / name)
+        except InputError as error:
+            if fabric.is_global_zero:
+                (folder / f"{name}.txt").write_text(str(error))
 
 
 if __name__ == "__main__":

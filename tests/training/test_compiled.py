@@ -21,11 +21,12 @@ MANY = COMPILE_FROM  # steps: worth compiling for whatever network
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def loss_module(norm: str = "member") -> LossModule:
+def loss_module(norm: str = "member", own_inputs: bool = False) -> LossModule:
     torch.manual_seed(0)
     extractor = convnet((1, 8, 8), (4, 8), 16)
     model = BESNN(extractor, num_classes=3, feature_dim=16, members=2, noise_dim=8, hidden_dim=8, samples=8, norm=norm)
-    return LossModule(model.double().to(DEVICE).train(), BESNNObjective(entropy_weight=0.1, gradient_weight=0.5, k=1))
+    objective = BESNNObjective(entropy_weight=0.1, gradient_weight=0.5, k=1, own_inputs=own_inputs)
+    return LossModule(model.double().to(DEVICE).train(), objective)
 
 
 def plain_step(module):
@@ -38,9 +39,9 @@ def plain_step(module):
     return step
 
 
-@pytest.mark.parametrize("norm", ["shared", "member"])
-def test_compiled_steps_give_the_gradients_and_statistics_of_plain_ones(norm):
-    module = loss_module(norm)
+@pytest.mark.parametrize(("norm", "own_inputs"), [("shared", False), ("member", False), ("member", True)])
+def test_compiled_steps_give_the_gradients_and_statistics_of_plain_ones(norm, own_inputs):
+    module = loss_module(norm, own_inputs)
     reference = copy.deepcopy(module)
     counts = {key_of({"gradient": factor}): MANY for factor in (0.0, 4.0)}
     compiled, plain = CompiledStep(plain_step(module), module, counts, backend=BACKEND), plain_step(reference)

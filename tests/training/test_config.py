@@ -11,6 +11,28 @@ def test_batch_times_members_stays_constant(members, tiny_recipe):
     assert recipe.batch_size * members == 512
 
 
+@pytest.mark.parametrize("method", ["be-snn", "batch-ensemble"])
+@pytest.mark.parametrize(("members", "inputs"), [(1, 512), (2, 512), (3, 510), (7, 511), (512, 512)])
+def test_with_inputs_of_their_own_members_fill_the_rows_together(method, members, inputs, tiny_recipe):
+    settings = f"method={{name: {method}, members: {members}, own_inputs: true}}"
+    recipe = tiny_recipe(settings, "training.batch_rows=512")
+    assert (recipe.batch_size, recipe.share) == (inputs, members)
+    _, objective = build_method(recipe, (2,), 2)
+    assert objective.own_inputs  # batches are made for sharing out where they are shared out
+
+
+@pytest.mark.parametrize(("size", "inputs"), [(20, 16), (16, 16), (8, 8), (7, 8), (1, 8)])
+def test_a_batch_to_deal_is_rounded_down_but_goes_round_once(size, inputs, tiny_recipe):
+    for setting in ("batch_size", "batch_rows"):
+        recipe = tiny_recipe("method.members=8", "method.own_inputs=true", f"training.{setting}={size}")
+        assert recipe.batch_size == inputs
+
+
+@pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+def test_a_batch_that_all_members_see_is_not_shared_out(method, tiny_recipe):
+    assert tiny_recipe(f"method={method}").share == 1
+
+
 def test_methods_of_one_network_have_one_member(tiny_recipe):
     for method in ("softmax", "duq", "gaussian"):
         recipe = tiny_recipe(f"method={method}", "training.batch_rows=512")

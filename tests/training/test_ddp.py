@@ -16,7 +16,7 @@ from besnn.training.checkpoint import CHECKPOINT
 pytestmark = pytest.mark.slow
 PATIENCE = 600.0
 SCRIPT = Path(__file__).with_name("ddp_runs.py")
-SAME = ["be-snn", "matched", "patient", "averaged", "duq", "resumed"]
+SAME = ["be-snn", "matched", "own-inputs", "batch-ensemble", "patient", "averaged", "duq", "resumed"]
 
 
 def start(*command: object) -> subprocess.Popen[str]:
@@ -68,7 +68,7 @@ def test_the_same_loss_curve_and_the_same_weights(name, alone, together):
 
 
 def test_the_entropy_is_at_work_in_what_was_compared(alone):
-    for name in ("be-snn", "matched"):
+    for name in ("be-snn", "matched", "own-inputs"):
         _, header = read_tensor_file(alone / f"{name}.safetensors", CHECKPOINT)
         assert all(row["entropy"] > 0.01 for row in header["history"])
 
@@ -86,9 +86,10 @@ def test_a_run_continues_to_where_it_would_have_come(together):
         assert torch.equal(found[key], value), key
 
 
-def test_gradients_through_the_penalty_are_exact(alone, together):
-    expected, header = read_tensor_file(alone / "gradients.safetensors", CHECKPOINT)
-    found, _ = read_tensor_file(together / "gradients.safetensors", CHECKPOINT)
+@pytest.mark.parametrize("file", ["gradients", "own-gradients"])
+def test_gradients_through_the_penalty_are_exact(file, alone, together):
+    expected, header = read_tensor_file(alone / f"{file}.safetensors", CHECKPOINT)
+    found, _ = read_tensor_file(together / f"{file}.safetensors", CHECKPOINT)
     assert len(expected) == header["parameters"]
     assert min(header["terms"].values()) > 0.01  # no term is switched off
     for name, value in expected.items():
@@ -113,9 +114,15 @@ def test_only_the_first_process_writes(together):
         assert left == ["checkpoint.safetensors", "events.out", "log.csv"]
 
 
-def test_a_batch_that_does_not_divide(together):
-    expected = "a batch of 17 does not divide among 2 processes: change training.batch_size"
-    assert (together / "refusal.txt").read_text() == expected
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("odd", "a batch of 17 does not divide among 2 processes"),
+        ("odd-shares", "a batch of 10 does not divide among 2 processes of 10 members each"),
+    ],
+)
+def test_a_batch_that_does_not_divide(name, says, together):
+    assert (together / f"{name}.txt").read_text() == f"{says}: change training.batch_size"
 
 
 TRAIN = [

@@ -27,6 +27,7 @@ VARIANTS = {
     "softmax": ["method=softmax"],
     "deep-ensemble": ["method={name: deep-ensemble, members: 2}"],
     "batch-ensemble": ["method={name: batch-ensemble, members: 2}"],
+    "own inputs": ["method.own_inputs=true", "method.members=3", "method.match_counts=true"],
 }
 STEPS = 18  # 3 epochs of 6
 

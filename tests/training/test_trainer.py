@@ -73,6 +73,25 @@ def test_it_is_the_loop_one_would_write(train, tiny_recipe, moons):
         torch.testing.assert_close(trained.weights[name], value, rtol=1e-4, atol=1e-5)
 
 
+def test_members_with_inputs_of_their_own_train_as_each_would_on_its_part(train, tiny_recipe, moons):
+    settings = ["training.schedule.name=constant", "training.optimiser={momentum: 0, weight_decay: 0, clip: 0}"]
+    recipe = tiny_recipe("method={name: batch-ensemble, members: 3, own_inputs: true}", *settings)
+    trained = train(recipe, moons)
+    torch.manual_seed(0)
+    model, _ = build_method(recipe, (2,), 2)
+    x = torch.from_numpy((moons.inputs - moons.inputs.mean(0)) / moons.inputs.std(0))
+    labels = torch.from_numpy(moons.labels)
+    optimiser = torch.optim.SGD(model.parameters(), lr=recipe.training.optimiser.learning_rate)
+    for epoch in range(3):
+        for rows in epoch_order(160, seed=0, epoch=epoch).split(15)[:10]:  # 16, rounded down to three shares
+            optimiser.zero_grad()
+            for member, own in enumerate(rows.view(5, 3).T):
+                (torch.nn.functional.cross_entropy(model(x[own])[member], labels[own]) / 3).backward()
+            optimiser.step()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(trained.weights[name], value, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
 def test_clipping_bounds_a_step(clip, train, tiny_recipe, moons):
     settings = plain_steps("training.epochs=1", "method.members=1")
@@ -94,13 +113,27 @@ def test_a_batch_is_never_larger_than_the_data(train, tiny_recipe, moons):
     assert (trained.trainer.batch_size, trained.trainer.total_steps) == (160, 2)
 
 
+def test_a_batch_to_deal_is_as_much_of_the_data_as_goes_round(train, tiny_recipe, moons):
+    settings = ["training.batch_size=1000", "training.epochs=2", "method.members=3", "method.own_inputs=true"]
+    trained = train(tiny_recipe(*settings), moons)
+    assert (trained.trainer.batch_size, trained.trainer.total_steps) == (159, 2)
+
+
+def test_fewer_inputs_than_members_to_deal_them_to(train, tiny_recipe, moons):
+    with pytest.raises(InputError, match=r"160 inputs do not go round 161 members: set method.own_inputs=false") as caught:
+        train(tiny_recipe("method.members=161", "method.own_inputs=true"), moons)
+    assert "\n" not in str(caught.value)
+
+
 def test_rows_that_fill_no_batch_wait_for_another_epoch(train, tiny_recipe, moons):
     trained = train(tiny_recipe("training.batch_size=50", "training.epochs=2"), moons)
     assert trained.trainer.total_steps == 2 * 3
 
 
-def test_history_has_a_row_an_epoch_with_all_terms(train, tiny_recipe, moons):
-    history = train(tiny_recipe("training.optimiser.learning_rate=0.02"), moons, validation=two_moons(40, seed=1)).history
+@pytest.mark.parametrize("own_inputs", ["false", "true"])
+def test_history_has_a_row_an_epoch_with_all_terms(own_inputs, train, tiny_recipe, moons):
+    recipe = tiny_recipe("training.optimiser.learning_rate=0.02", f"method.own_inputs={own_inputs}")
+    history = train(recipe, moons, validation=two_moons(40, seed=1)).history
     assert [row["epoch"] for row in history] == [1, 2, 3]
     for epoch, row in enumerate(history):
         assert row["loss"] == pytest.approx(row["classification"] + row["entropy"] + row["gradient"])

@@ -21,6 +21,9 @@ def rows_and_labels(x: Tensor, labels: Tensor, members: int, own_inputs: bool) -
     """
     if not own_inputs:
         return tile(x, members), labels
+    if not isinstance(labels, Tensor) or labels.shape != (len(x),):  # dealt out, they would no longer look wrong
+        given = f"have shape {list(labels.shape)}" if isinstance(labels, Tensor) else f"are {type(labels).__name__}"
+        raise InputError(f"labels {given}: pass one class index for each of the {len(x)} inputs, as an integer tensor")
     return deal(x, members), split_members(deal(labels, members), members)
 
 
