@@ -1,5 +1,6 @@
 """The batch-ensemble stochastic neural network."""
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
@@ -29,6 +30,8 @@ class BESNN(BatchEnsembled):
         hidden_dim: width of the generator's hidden layer.
         samples: M, how many features to draw for each class.
         class_scale: see `ClassFeatureGenerator`.
+        length_scale: ℓ; distances are of features divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions
+            start far from all classes, where the kernel is nothing; with ℓ near √d they start within its reach.
         norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
         init: how fast weights start; see `besnn.layers.initialise`.
         share: layers of a plain extractor to leave as they are; see `besnn.layers.batch_ensemble`.
@@ -55,6 +58,7 @@ class BESNN(BatchEnsembled):
         hidden_dim: int = 512,
         samples: int = 64,
         class_scale: float = 10.0,
+        length_scale: float = 1.0,
         norm: str = "shared",
         init: Initialiser | None = None,
         share: Collection[str | type[nn.Module]] = (),
@@ -63,7 +67,10 @@ class BESNN(BatchEnsembled):
         check_sizes(num_classes, feature_dim=feature_dim, noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
         self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init, share)
         self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
+        if not 0 < length_scale < math.inf:
+            raise InputError(f"length_scale={length_scale}: pass a positive number")
         self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
+        self.length_scale = length_scale
         self.register_buffer("class_mean", None)
         self.register_buffer("class_spread", None)
 
@@ -80,8 +87,16 @@ class BESNN(BatchEnsembled):
     def evidence(self, features: Tensor) -> Tensor:
         """d̄ from features to the classes: frozen ones where `freeze_classes` was called, else fresh ones."""
         if self.class_mean is not None and self.class_spread is not None:
-            return squared_distances(features, self.class_mean, self.class_spread)
-        return squared_distances(features, *class_moments(self.class_features()))
+            return self._distances(features, self.class_mean, self.class_spread)
+        return self.distances_to(self.class_features(), features)
+
+    def distances_to(self, class_features: Tensor, features: Tensor) -> Tensor:
+        """d̄ from features `[members, batch, d]` to class features `[members, classes, samples, d]`."""
+        return self._distances(features, *class_moments(class_features))
+
+    def _distances(self, features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        distances = squared_distances(features, mean, spread)
+        return distances if self.length_scale == 1 else distances / self.length_scale**2
 
     def distances(self, x: Tensor) -> Tensor:
         """d̄_{n,c}(x), `[members, batch, classes]`."""

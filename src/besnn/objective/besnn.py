@@ -9,7 +9,6 @@ from torch import Tensor
 from besnn.checks import check_inputs
 from besnn.errors import InputError
 from besnn.model import BESNN
-from besnn.model.distance import class_moments, squared_distances
 from besnn.objective.choices import check_choice
 from besnn.objective.convolution import TwiceDifferentiable
 from besnn.objective.entropy import Estimator, check_estimator
@@ -95,7 +94,7 @@ class BESNNObjective:
         with TwiceDifferentiable() if "gradient" in weights else nullcontext():
             features = model.feature_rows(rows)
         class_features = model.class_features(self.samples)
-        distances = squared_distances(features, *class_moments(class_features))
+        distances = model.distances_to(class_features, features)
         terms = {}
         if "classification" in weights:
             loss = kernel_cross_entropy(distances, labels, self.over_classes, "none", self.label_smoothing)

@@ -63,6 +63,7 @@ class BESNNConfig(Section):
     hidden_dim: PositiveInt = Field(512, description="width of the generator's hidden layer")
     samples: PositiveInt = Field(64, description="M, class features drawn a class at each step")
     class_scale: PositiveFloat = Field(10.0, description="what stands for the one in the generator's one-hot class")
+    length_scale: PositiveFloat = Field(1.0, description="ℓ, what features are divided by before distances are taken")
     norm: Norm = "shared"
     fast_weights: FastWeights = "normal:0.25"
     entropy_weight: Weight = Field(1.0, description="λ1, of the entropy regulariser")
@@ -86,6 +87,7 @@ class BESNNConfig(Section):
             hidden_dim=self.hidden_dim,
             samples=self.samples,
             class_scale=self.class_scale,
+            length_scale=self.length_scale,
             norm=self.norm,
             init=initialiser(self.fast_weights),
         )
