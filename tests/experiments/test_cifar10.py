@@ -54,7 +54,7 @@ def test_ablations_and_near_ood_show_densities_at_every_layer(reproduce, small_g
 
 
 def test_a_hunt_records_the_layers(reproduce, workspace) -> None:
-    assert reproduce("hunt", "--only", "without-penalty", settings=("data.validation=0.3",)) == 0
+    assert reproduce("hunt", "--only", "d-without-penalty-seed", settings=("data.validation=0.3",)) == 0
     (fields,) = records(workspace).values()
     assert set(fields["made_up"]) > LAYER_SCORES | {"combined", "combined at trunk.stage3", "combined over layers"}
     assert "mixed-channels" in fields["made_up"]["tempered-entropy"]

@@ -13,6 +13,7 @@ from besnn.detection.neighbours import NearestNeighbourDensity
 from besnn.detection.scores import scores_for
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
+from besnn.model.inference import GPU_TYPE
 from besnn.model.inner import inner_features, layer_names
 from besnn.training import Recipe
 from besnn.training.config import ScoreConfig
@@ -70,7 +71,9 @@ def layer_outputs(
     ]
     try:
         for batch in torch.from_numpy(np.require(inputs, requirements=["C", "W"])).split(batch_size):
-            evidence = model(detector.preprocessing(batch.to(detector.device)))
+            with torch.autocast(detector.device.type, GPU_TYPE, enabled=detector.device.type == "cuda"):  # as the detector does
+                features = model.features(detector.preprocessing(batch.to(detector.device)))
+            evidence = model.evidence(features.float())
             outputs = {layer: [seen[name] for name in layer_names(layer)] for layer in layers}
             yield evidence, {layer: inner_features(outputs[layer], model.members, evidence.dtype) for layer in layers}
             for parts in seen.values():
