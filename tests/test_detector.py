@@ -22,6 +22,7 @@ from besnn.fitting import fit_detector
 from besnn.model import Preprocessing
 
 METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
+SCALED = "{name: be-snn, length_scale: 0.5}"
 NEW = two_moons(50, seed=3).inputs
 
 
@@ -53,7 +54,7 @@ def probabilities_by_hand(kind, evidence):
 
 
 @pytest.mark.parametrize("images", [False, True])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, SCALED])
 def test_predictions_are_those_of_the_plain_model(method, images, fitted, stripes):
     detector = fitted(method, images=images)
     new = stripes.inputs[::3] if images else NEW
@@ -82,7 +83,7 @@ SCORES = ["nearest-neighbour", "class-gaussian", "combined"]
 
 @pytest.mark.parametrize(
     ("method", "score", "images"),
-    [(method, "method", False) for method in METHODS]
+    [(method, "method", False) for method in (*METHODS, SCALED)]
     + [(method, "nearest-neighbour", True) for method in METHODS]
     + [("be-snn", score, images) for score in SCORES for images in (False, True)],
 )

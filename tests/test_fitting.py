@@ -166,7 +166,7 @@ def test_a_stopped_run_continues_to_the_same_file(tiny_recipe, moons, tmp_path):
     recipe = tiny_recipe("score.name=auto")
     whole = fit_detector(recipe, moons)
     with pytest.raises(KeyboardInterrupt):
-        fit_detector(recipe, moons, run_folder=tmp_path / "run", reporter=Stop(), checkpoint_every=2)
+        fit_detector(recipe, moons, run_folder=tmp_path / "run", reporter=Stop(), checkpoint_every=2, checkpoint_pause=0)
     continued = fit_detector(recipe, moons, run_folder=tmp_path / "run", resume=True)
     assert continued.history == whole.history
     for fitted, name in ((whole, "whole"), (continued, "continued")):

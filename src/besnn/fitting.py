@@ -48,6 +48,7 @@ def fit_detector(
     resume: bool = False,
     reporter: Reporter | None = None,
     checkpoint_every: int = 200,
+    checkpoint_pause: float = 10.0,
 ) -> Fitted:
     """Trains, chooses the score, calibrates.
 
@@ -64,6 +65,7 @@ def fit_detector(
         resume: continue from the run folder's checkpoint, if there is one.
         reporter: told how training goes.
         checkpoint_every: steps between checkpoints; the result does not depend on it.
+        checkpoint_pause: seconds between two of them at least.
 
     >>> from besnn.data import two_moons
     >>> from besnn.training.recipe import load_recipe
@@ -98,6 +100,7 @@ def fit_detector(
         _identity(recipe, parts, network),
         reporter or Silent(),
         checkpoint_every,
+        checkpoint_pause,
     )
     history = trainer.fit(training, validation, resume)
     detector = Detector(

@@ -40,6 +40,15 @@ def inputs() -> np.ndarray:
     return np.concatenate([known, *made_up_outliers(known[:50]).values()])
 
 
+def exported_answers(detector: Detector, path: Path, form: str, inputs: np.ndarray) -> list[np.ndarray]:
+    """Label, probabilities, score, p-value and decision, from a file alone."""
+    export(detector, path, form)
+    if form == "onnx":
+        return ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"inputs": inputs})
+    with torch.no_grad():
+        return [part.numpy() for part in torch.export.load(str(path)).module()(torch.from_numpy(inputs))]
+
+
 def assert_equal_answers(detector: Detector, inputs: np.ndarray, answers: list[np.ndarray]) -> None:
     expected = detector.predict(inputs)
     label, probabilities, score, p_value, is_ood = answers
@@ -79,30 +88,25 @@ def test_features_of_several_layers_are_exported(form, inputs, tmp_path):
     settings = "score.name=nearest-neighbour", "score.layer=trunk.2+trunk", "method.members=2", "training.epochs=1"
     framed = dataclasses.replace(digits(), inputs=frame(digits().inputs))  # 9 × 9: a grid of 2 × 2 does not divide it
     detector, inputs = fitted("digits", framed, *settings, "backbone.hidden=[8, 16]"), frame(inputs)
-    export(detector, tmp_path / "model", form)
-    if form == "onnx":
-        answers = ort.InferenceSession(tmp_path / "model", providers=["CPUExecutionProvider"]).run(None, {"inputs": inputs})
-    else:
-        with torch.no_grad():
-            program = torch.export.load(str(tmp_path / "model")).module()
-            answers = [part.numpy() for part in program(torch.from_numpy(inputs))]
-    assert_equal_answers(detector, inputs, answers)
+    assert_equal_answers(detector, inputs, exported_answers(detector, tmp_path / "model", form, inputs))
 
 
 def test_torch_program_gives_the_detectors_answers_after_a_round_trip(digits_detector, inputs, tmp_path):
-    export(digits_detector, tmp_path / "model.pt2", form="torch")
-    program = torch.export.load(str(tmp_path / "model.pt2")).module()
-    with torch.no_grad():
-        assert_equal_answers(digits_detector, inputs, [part.numpy() for part in program(torch.from_numpy(inputs))])
+    answers = exported_answers(digits_detector, tmp_path / "model.pt2", "torch", inputs)
+    assert_equal_answers(digits_detector, inputs, answers)
 
 
-@pytest.mark.parametrize("method", ["softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
-def test_every_method_exports(method, tmp_path):
-    detector = fitted("two-moons", two_moons(400), f"method={{name: {method}}}", "score.name=method", "training.epochs=2")
-    export(detector, tmp_path / "model.onnx")
-    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+METHODS = ["softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
+
+
+@pytest.mark.parametrize(
+    ("method", "form"),
+    [(method, "onnx") for method in METHODS] + [("{name: be-snn, length_scale: 3}", form) for form in ("onnx", "torch")],
+)
+def test_every_method_exports(method, form, tmp_path):
+    detector = fitted("two-moons", two_moons(400), f"method={method}", "score.name=method", "training.epochs=2")
     points = np.random.default_rng(0).uniform(-3, 3, (64, 2)).astype(np.float32)
-    label, _, score, *_ = session.run(None, {"inputs": points})
+    label, _, score, *_ = exported_answers(detector, tmp_path / "model", form, points)
     expected = detector.predict(points)
     np.testing.assert_array_equal(label, expected.indices)
     np.testing.assert_allclose(score, expected.score, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ from besnn.experiments.layers import CANDIDATES, score_name
 from besnn.experiments.runs import Workspace
 from besnn.experiments.tables import result_tables
 from besnn.fitting import Fitted
-from besnn.training import build_method, parse_recipe
+from besnn.training import build_method, load_recipe, parse_recipe
 from besnn.training.record import read_record, write_record
 
 LAYER_SCORES = {score_name(layer) for layer in CANDIDATES["cifar-resnet18"]}
@@ -51,6 +51,19 @@ def test_ablations_and_near_ood_show_densities_at_every_layer(reproduce, small_g
     for fields in (entropy, near):  # the trunk is the recipe's own layer
         for name, figures in fields["scores"]["nearest-neighbour"].items():
             assert figures["auroc"] == pytest.approx(fields["scores"][score_name("trunk")][name]["auroc"], abs=0.02)
+
+
+def test_training_starts_within_the_kernels_reach() -> None:
+    """Distances of a fresh network: the recipe's length scale is what brings them there."""
+
+    def first_distance(*overrides: str) -> float:
+        torch.manual_seed(0)
+        model, _ = build_method(load_recipe("cifar10", overrides), (3, 32, 32), 10)
+        with torch.no_grad():
+            return float(model(torch.randn(16, 3, 32, 32)).amin(dim=2).mean())
+
+    assert first_distance() < 6
+    assert first_distance("method.length_scale=1") > 30
 
 
 def test_a_hunt_records_the_layers(reproduce, workspace) -> None:

@@ -10,13 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from besnn.detection.scores import tempered_entropy
 from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, MemberBatchNorm1d, batch_ensemble, members_of, tile
-from besnn.model import BESNN, InferenceNetwork, OODClassifier, Preprocessing, fashion_convnet, mlp
+from besnn.model import (
+    BESNN,
+    InferenceNetwork,
+    OODClassifier,
+    Preprocessing,
+    class_moments,
+    fashion_convnet,
+    mlp,
+    squared_distances,
+)
 
 
 def inputs(batch=5):
     return torch.randn(batch, 3, dtype=torch.float64)
+
+
+def by_brute_force(features, class_features):
+    """d̄ from its definition, sample by sample."""
+    return (features[:, :, None, None, :] - class_features[:, None]).square().sum(-1).mean(-1)
 
 
 @settings(deadline=None, max_examples=30)
@@ -37,8 +52,7 @@ def test_shapes_and_brute_force(members, batch, classes, samples, dim):
     torch.manual_seed(1)
     class_features = model.class_features()
     assert class_features.shape == (members, classes, samples, dim)
-    expected = (features[:, :, None, None, :] - class_features[:, None]).square().sum(-1).mean(-1)
-    torch.testing.assert_close(distances, expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(distances, by_brute_force(features, class_features), rtol=1e-10, atol=1e-12)
     log_probabilities = model.log_probabilities(distances)
     assert log_probabilities.shape == (batch, classes)
     torch.testing.assert_close(log_probabilities.exp().sum(-1), torch.ones(batch, dtype=torch.float64))
@@ -123,7 +137,7 @@ def test_frozen_equals_the_same_draw(build):
     model, x = build(), inputs()
     class_features = model.class_features(16, torch.Generator().manual_seed(3))
     model.freeze_classes(16, seed=3)
-    expected = (model.features(x)[:, :, None, None, :] - class_features[:, None]).square().sum(-1).mean(-1)
+    expected = by_brute_force(model.features(x), class_features)
     torch.testing.assert_close(model.distances(x), expected, rtol=1e-10, atol=1e-12)
 
 
@@ -179,6 +193,87 @@ def test_frozen_moments_move_with_the_model(build):
     model.freeze_classes()
     model.to("meta")
     assert model.class_mean.device.type == model.class_spread.device.type == "meta"
+
+
+# --- the length scale ---
+
+
+def fresh_distances(model, x, seed=1):
+    torch.manual_seed(seed)
+    return model.distances(x)
+
+
+def fresh_class_features(model, seed=1):
+    torch.manual_seed(seed)
+    return model.class_features()
+
+
+@pytest.mark.parametrize("gradients", [True, False])  # distances are computed in another way where there are none
+@pytest.mark.parametrize("length_scale", [0.3, 5])
+def test_distances_are_divided_by_the_squared_length_scale(build, length_scale, gradients):
+    model, x = build(length_scale=length_scale), inputs()
+    with torch.set_grad_enabled(gradients):
+        features, class_features = model.features(x), fresh_class_features(model)
+        fresh = fresh_distances(model, x)
+        expected = by_brute_force(features, class_features) / length_scale**2
+        torch.testing.assert_close(fresh, expected, rtol=1e-10, atol=1e-12)
+        assert torch.equal(model.distances_to(class_features, features), fresh)
+
+        model.freeze_classes(16, seed=3)
+        class_features = model.class_features(16, torch.Generator().manual_seed(3))
+        frozen = model.evidence(features)
+        expected = by_brute_force(features, class_features) / length_scale**2
+        torch.testing.assert_close(frozen, expected, rtol=1e-10, atol=1e-12)
+        assert torch.equal(model.distances_to(class_features, features), frozen)
+
+
+@pytest.mark.parametrize("length_scale", [0.3, 5])
+def test_a_length_scale_equals_features_divided_by_it(build, length_scale):
+    model, divided, x = build(length_scale=length_scale), build(), inputs()
+    divided.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for last in (divided.feature_extractor[-1], divided.generator.output):
+            last.weight /= length_scale
+            last.bias /= length_scale
+    torch.testing.assert_close(divided.features(x), model.features(x) / length_scale)
+    torch.testing.assert_close(fresh_distances(model, x), fresh_distances(divided, x))
+    model.freeze_classes(16)
+    divided.freeze_classes(16)
+    found, expected = model.distances(x), divided.distances(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(model.log_probabilities(found), divided.log_probabilities(expected))
+    torch.testing.assert_close(tempered_entropy(found), tempered_entropy(expected))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"length_scale": 1}, {"length_scale": 1.0}])
+def test_a_length_scale_of_one_leaves_distances_as_they_are(build, arguments):
+    model, x = build(**arguments), inputs()
+    expected = squared_distances(model.features(x), *class_moments(fresh_class_features(model)))
+    assert torch.equal(fresh_distances(model, x), expected)
+    model.freeze_classes(16)
+    assert torch.equal(model.distances(x), squared_distances(model.features(x), model.class_mean, model.class_spread))
+
+
+def test_probabilities_and_score_are_those_of_the_scaled_kernel(build):
+    model, x = build(length_scale=2.0), inputs()
+    model.freeze_classes(16, seed=3)
+    class_features = model.class_features(16, torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        exponents = by_brute_force(model.features(x), class_features).numpy() / 4
+        distances = model(x)
+    kernel = np.exp(-exponents).mean(0)
+    probabilities = kernel / kernel.sum(-1, keepdims=True)
+    np.testing.assert_allclose(model.log_probabilities(distances).exp(), probabilities, rtol=1e-9)
+    tempered = np.exp(-exponents * np.exp(-exponents.min(-1, keepdims=True)))
+    mean = (tempered / tempered.sum(-1, keepdims=True)).mean(0)
+    np.testing.assert_allclose(tempered_entropy(distances), -(mean * np.log(mean)).sum(-1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("length_scale", [0, -2.0, math.nan, math.inf, -math.inf])
+def test_a_wrong_length_scale_is_refused(build, length_scale):
+    with pytest.raises(InputError, match=f"length_scale={length_scale}: pass a positive number") as raised:
+        build(length_scale=length_scale)
+    assert "\n" not in str(raised.value)
 
 
 # --- the feature extractor ---

@@ -12,7 +12,7 @@ from besnn.model import BESNN, InferenceNetwork, Preprocessing, fashion_convnet
 from besnn.model.inference import CPU_IMAGES, GPU_TYPE
 from besnn.training import build_method
 
-METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
+METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble", "{name: be-snn, length_scale: 3}"]
 PIXELS = torch.randint(0, 256, (6, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 

@@ -13,11 +13,16 @@ from besnn.objective import BESNNObjective, knn_entropy
 MEMBERS, CLASSES, BATCH = 3, 2, 12
 
 
-@pytest.fixture
-def model():
+def build(length_scale=1.0):
     torch.manual_seed(0)
     extractor = nn.Sequential(BatchEnsembleLinear(2, 8, members=MEMBERS), nn.Tanh(), BatchEnsembleLinear(8, 4, members=MEMBERS))
-    return BESNN(extractor, CLASSES, feature_dim=4, members=MEMBERS, noise_dim=5, hidden_dim=6, samples=16).double()
+    sizes = {"noise_dim": 5, "hidden_dim": 6, "samples": 16}
+    return BESNN(extractor, CLASSES, feature_dim=4, members=MEMBERS, length_scale=length_scale, **sizes).double()
+
+
+@pytest.fixture
+def model():
+    return build()
 
 
 @pytest.fixture
@@ -26,13 +31,16 @@ def batch():
     return x, torch.arange(BATCH) % CLASSES
 
 
-def member_terms_by_hand(model, x, labels, member, seed):
-    """The paper's three terms of one member, from the definitions: every sample, every class, one loop each."""
+def member_terms_by_hand(model, x, labels, member, seed, length_scale):
+    """The paper's three terms of one member, from the definitions: every sample, every class, one loop each.
+
+    The length scale divides what the kernel sees, not what entropies are estimated of.
+    """
     x = x.clone().requires_grad_()
     features = model.features(x)[member]
     torch.manual_seed(seed)
     class_features = model.class_features()[member]
-    differences = features[:, None, None] - class_features[None]
+    differences = (features[:, None, None] - class_features[None]) / length_scale
     kernel = torch.exp(-differences.square().sum(-1).mean(-1))
     classification = F.binary_cross_entropy(kernel, F.one_hot(labels, CLASSES).double(), reduction="none").sum(1).mean()
     entropy = sum(
@@ -42,12 +50,26 @@ def member_terms_by_hand(model, x, labels, member, seed):
     return [classification.item(), entropy, 0.5 * (gradient.square().sum(1) - 1).square().mean().item()]
 
 
-def test_terms_equal_the_definitions_member_by_member(model, batch):
-    expected = [member_terms_by_hand(model, *batch, member, seed=3) for member in range(MEMBERS)]
+@pytest.mark.parametrize("length_scale", [1.0, 0.5, 3.0])
+def test_terms_equal_the_definitions_member_by_member(length_scale, batch):
+    model = build(length_scale)
+    expected = [member_terms_by_hand(model, *batch, member, seed=3, length_scale=length_scale) for member in range(MEMBERS)]
     torch.manual_seed(3)
     terms = BESNNObjective().per_member(model, *batch)
     assert list(terms) == ["classification", "entropy", "gradient"]
     torch.testing.assert_close(torch.stack(list(terms.values()), 1), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_the_entropy_term_does_not_depend_on_the_length_scale(model, batch):
+    def terms(of):
+        torch.manual_seed(3)
+        return BESNNObjective().per_member(of, *batch)
+
+    plain, scaled = terms(model), terms(build(length_scale=3.0))
+    assert (plain["entropy"] > 0).all()  # no hinge is closed
+    assert torch.equal(scaled["entropy"], plain["entropy"])
+    assert not torch.isclose(scaled["classification"], plain["classification"]).any()
+    assert not torch.isclose(scaled["gradient"], plain["gradient"]).any()
 
 
 def own_terms_by_hand(model, x, labels, norm, seed):

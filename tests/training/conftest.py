@@ -58,6 +58,7 @@ def train() -> Callable[..., Outcome]:
         resume: bool = False,
         stop_after: int | None = None,
         checkpoint_every: int = 3,
+        checkpoint_pause: float = 0,
         identity: str = "me",
         reporter: Reporter | None = None,
     ) -> Outcome:
@@ -69,7 +70,8 @@ def train() -> Callable[..., Outcome]:
         if hasattr(reporter, "model"):
             reporter.model = model
         preprocessing = Preprocessing.fit(source.inputs)
-        trainer = Trainer(recipe, model, objective, preprocessing, fabric, folder, identity, reporter, checkpoint_every)
+        often = checkpoint_every, checkpoint_pause
+        trainer = Trainer(recipe, model, objective, preprocessing, fabric, folder, identity, reporter, *often)
         held_out = None if validation is None else ArraySource(validation, fabric.device)
         try:
             history = trainer.fit(source, held_out, resume)

@@ -40,7 +40,15 @@ DATA = two_moons(240)
 def train(folder: Path) -> None:
     """A whole run, from the checkpoint on if there is one; half of its time goes into writing checkpoints."""
     fabric = make_fabric(accelerator="cpu")
-    fitted = fit_detector(parse_recipe(RECIPE), DATA, fabric=fabric, run_folder=folder / "run", resume=True, checkpoint_every=1)
+    fitted = fit_detector(
+        parse_recipe(RECIPE),
+        DATA,
+        fabric=fabric,
+        run_folder=folder / "run",
+        resume=True,
+        checkpoint_every=1,
+        checkpoint_pause=0,
+    )
     fitted.detector.save(folder / "model.safetensors")
 
 

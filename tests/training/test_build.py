@@ -65,12 +65,14 @@ def test_settings_reach_the_model(method, members, tiny_recipe):
 
 def test_be_snn_settings_reach_model_and_objective(tiny_recipe):
     recipe = tiny_recipe(
-        "method={noise_dim: 3, hidden_dim: 5, samples: 9, class_scale: 2.5, fast_weights: ones, entropy_weight: 0.25, "
-        "gradient_weight: 0.75, over_classes: mean, k: 2, estimator: kpn, squared_norm: false, match_counts: true}"
+        "method={noise_dim: 3, hidden_dim: 5, samples: 9, class_scale: 2.5, length_scale: 3.5, fast_weights: ones, "
+        "entropy_weight: 0.25, gradient_weight: 0.75, over_classes: mean, k: 2, estimator: kpn, squared_norm: false, "
+        "match_counts: true}"
     )
     model, objective = build_method(recipe, (2,), 2)
     generator = model.generator
     assert (generator.noise_dim, generator.hidden.out_features, generator.class_scale, model.samples) == (3, 5, 2.5, 9)
+    assert model.length_scale == 3.5
     assert all(bool((r_or_s == 1).all()) for r_or_s in fast_parameters(model))
     wanted = {name: getattr(recipe.method, name) for name in ("entropy_weight", "gradient_weight", "over_classes", "k")}
     wanted |= {name: getattr(recipe.method, name) for name in ("estimator", "squared_norm", "match_counts")}

@@ -7,7 +7,7 @@ import pytest
 from besnn.data import two_moons
 from besnn.errors import DataError, InputError
 from besnn.tensor_file import read_tensor_file, write_tensor_file
-from besnn.training.checkpoint import CHECKPOINT
+from besnn.training.checkpoint import CHECKPOINT, save_checkpoint
 
 VARIANTS = {
     "sgd": [],
@@ -67,6 +67,18 @@ def test_a_run_can_be_stopped_at_every_step(train, tiny_recipe, moons, tmp_path,
 def test_how_often_checkpoints_are_written_changes_nothing(every, train, tiny_recipe, moons, tmp_path, assert_same_weights):
     recipe = tiny_recipe("training.average_from=0.4")
     assert_same_weights(train(recipe, moons, folder=tmp_path, checkpoint_every=every), train(recipe, moons))
+
+
+def test_a_pause_leaves_the_first_and_the_last_checkpoint(train, tiny_recipe, moons, tmp_path, monkeypatch):
+    steps = []
+
+    def save(path, progress, *rest):
+        steps.append(progress.step)
+        save_checkpoint(path, progress, *rest)
+
+    monkeypatch.setattr("besnn.training.trainer.save_checkpoint", save)
+    total = train(tiny_recipe(), moons, folder=tmp_path, checkpoint_every=1, checkpoint_pause=1000).trainer.total_steps
+    assert steps == [1, total]
 
 
 def test_a_finished_run_trains_no_further(train, tiny_recipe, moons, tmp_path, assert_same_weights):

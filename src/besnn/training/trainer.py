@@ -5,6 +5,7 @@ seed and the step. So a run needs no random state to continue from a checkpoint,
 """
 
 import math
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ class Trainer:
         identity: a digest of recipe and data; a checkpoint of another one is refused.
         reporter: told how it goes.
         checkpoint_every: steps between checkpoints; one more comes at the end of each epoch.
+        checkpoint_pause: seconds that a process alone leaves between two of them, but for the last: those of a large network
+            take longer than the steps between them.
     """
 
     recipe: Recipe
@@ -70,6 +73,7 @@ class Trainer:
     identity: str = ""
     reporter: Reporter = field(default_factory=Silent)
     checkpoint_every: int = 200
+    checkpoint_pause: float = 10.0
 
     def fit(self, source: Source, validation: Source | None = None, resume: bool = False) -> list[Row]:
         """Trains to the end of the recipe, or from a checkpoint on; returns the epochs' metrics."""
@@ -115,6 +119,7 @@ class Trainer:
         self.kept: dict[str, Weights] = {}
         self.sums: dict[str, Tensor] = {}
         self.checkpoint: Path | None = None
+        self.saved_at = -math.inf
         self.log: RunLog | None = None
 
     def _open_run_folder(self, resume: bool) -> None:
@@ -246,6 +251,10 @@ class Trainer:
             self.sums = {name: sum_over_processes(self.sums[name]) / self.fabric.world_size for name in sorted(self.sums)}
 
     def _save(self) -> None:
+        last = self.progress.step == self.total_steps
+        if self.fabric.world_size == 1 and not last and time.monotonic() < self.saved_at + self.checkpoint_pause:
+            return  # processes that train together must agree when to save, and their clocks do not
         self._share_sums()
         if self.checkpoint is not None and self.fabric.is_global_zero:
             save_checkpoint(self.checkpoint, self.progress, self.model, self.optimiser, {**self.kept, "sums": self.sums})
+        self.saved_at = time.monotonic()
