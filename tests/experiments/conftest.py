@@ -18,7 +18,13 @@ ROWS = 90
 SMALL_TRAINING = ("training.epochs=1", "training.batch_rows=64", "training.precision=fp32", "score.neighbour=3")
 SMALL = {
     "fashion-mnist": (*SMALL_TRAINING, "backbone.widths=[4, 8, 8]", "backbone.feature_dim=8"),
-    "cifar10": (*SMALL_TRAINING, "backbone.name=convnet", "backbone.hidden=[4, 8]", "backbone.feature_dim=8"),
+    "cifar10": (
+        *SMALL_TRAINING,
+        "backbone.name=convnet",
+        "backbone.hidden=[4, 8]",
+        "backbone.feature_dim=8",
+        "score.layer=trunk",
+    ),
 }
 
 

@@ -48,9 +48,10 @@ def test_ablations_and_near_ood_show_densities_at_every_layer(reproduce, small_g
     assert set(entropy["scores"]) > LAYER_SCORES | {"tempered-entropy", "nearest-neighbour", "class-gaussian"}
     assert set(near["scores"]) > LAYER_SCORES | {"predictive-entropy", "nearest-neighbour", "class-gaussian"}
     assert all(set(sets) == {"cifar10:unseen", "svhn"} for sets in near["scores"].values())
-    for fields in (entropy, near):  # the trunk is the recipe's own layer
+    for fields in (entropy, near):
+        own_layer = score_name(fields["recipe"]["score"]["layer"])
         for name, figures in fields["scores"]["nearest-neighbour"].items():
-            assert figures["auroc"] == pytest.approx(fields["scores"][score_name("trunk")][name]["auroc"], abs=0.02)
+            assert figures["auroc"] == pytest.approx(fields["scores"][own_layer][name]["auroc"], abs=0.02)
 
 
 def test_training_starts_within_the_kernels_reach() -> None:
@@ -83,6 +84,8 @@ def test_a_table_that_is_cut_short_goes_on_where_it_was(reproduce, workspace, mo
         clock = itertools.count()  # moves on by a second when somebody looks
         patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
         patched.setattr("besnn.experiments.packing.time", SimpleNamespace(time=lambda: 0))
+        pauses = itertools.count(step=10)  # as long as between two checkpoints
+        patched.setattr("besnn.training.trainer.time", SimpleNamespace(monotonic=lambda: next(pauses)))
         assert reproduce("table1", *only, "--time-limit", "5", settings=settings) == 1
     assert "1 of 1 runs are left: the same command goes on with them" in capsys.readouterr().err
     assert records(workspace) == {}
@@ -138,7 +141,7 @@ def test_cost_is_that_of_the_recipe(small, small_generator, workspace) -> None:
         "cifar10",
         ["be-snn"],
         workspace,
-        overrides=(*small["cifar10"], *small_generator),
+        overrides=(*small["cifar10"], *small_generator, "training.batch_rows=16"),
         steps=8,
         rounds=2,
         say=lambda line: None,

@@ -71,9 +71,10 @@ def layer_outputs(
     ]
     try:
         for batch in torch.from_numpy(np.require(inputs, requirements=["C", "W"])).split(batch_size):
-            with torch.autocast(detector.device.type, GPU_TYPE, enabled=detector.device.type == "cuda"):  # as the detector does
-                features = model.features(detector.preprocessing(batch.to(detector.device)))
-            evidence = model.evidence(features.float())
+            x = detector.preprocessing(batch.to(detector.device))
+            with torch.autocast(x.device.type, GPU_TYPE, enabled=x.is_cuda):  # as the detector does
+                features = model.features(x)
+            evidence = model.evidence(features.to(x.dtype))
             outputs = {layer: [seen[name] for name in layer_names(layer)] for layer in layers}
             yield evidence, {layer: inner_features(outputs[layer], model.members, evidence.dtype) for layer in layers}
             for parts in seen.values():

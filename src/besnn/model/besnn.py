@@ -31,7 +31,7 @@ class BESNN(BatchEnsembled):
         samples: M, how many features to draw for each class.
         class_scale: see `ClassFeatureGenerator`.
         length_scale: ℓ; distances are of features divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions
-            start far from all classes, where the kernel is nothing; with ℓ near √d they start within its reach.
+            start far from all classes, where the kernel is nothing; a larger ℓ brings them within its reach.
         norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
         init: how fast weights start; see `besnn.layers.initialise`.
         share: layers of a plain extractor to leave as they are; see `besnn.layers.batch_ensemble`.
@@ -67,8 +67,8 @@ class BESNN(BatchEnsembled):
         check_sizes(num_classes, feature_dim=feature_dim, noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
         self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init, share)
         self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
-        if not 0 < length_scale < math.inf:
-            raise InputError(f"length_scale={length_scale}: pass a positive number")
+        if not (length_scale > 0 and 0 < length_scale * length_scale < math.inf):
+            raise InputError(f"length_scale={length_scale}: pass a positive number whose square is one too")
         self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
         self.length_scale = length_scale
         self.register_buffer("class_mean", None)
