@@ -35,6 +35,8 @@ def steps_for_seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     clock = itertools.count()
     with monkeypatch.context() as patched:
         patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
+        pauses = itertools.count(step=10)  # as long as between two checkpoints
+        patched.setattr("besnn.training.trainer.time", SimpleNamespace(monotonic=lambda: next(pauses)))
         yield
 
 
