@@ -56,7 +56,7 @@ QUICK_FASHION = ("training.epochs=1", "training.precision=fp32", "method.gradien
 QUICK_CIFAR = (
     "training.epochs=1",
     "training.precision=fp32",
-    "training.batch_rows=512",
+    "training.batch_rows=64",
     "method.gradient_weight=0",
     "score.name=nearest-neighbour",
 )

@@ -65,7 +65,7 @@ def fit_detector(
         resume: continue from the run folder's checkpoint, if there is one.
         reporter: told how training goes.
         checkpoint_every: steps between checkpoints; the result does not depend on it.
-        checkpoint_pause: seconds between two of them at least.
+        checkpoint_pause: seconds that a process alone leaves between two of them, but for the last.
 
     >>> from besnn.data import two_moons
     >>> from besnn.training.recipe import load_recipe

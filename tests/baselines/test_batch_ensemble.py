@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from besnn.baselines import BatchEnsembleClassifier, BatchEnsembleObjective
+from besnn.baselines import BatchEnsembleClassifier, BatchEnsembleObjective, SoftmaxClassifier
 from besnn.errors import InputError
 from besnn.layers import MemberBatchNorm1d, batch_ensemble, fold, members_of, random_sign
 
@@ -97,3 +97,9 @@ def test_refuses_a_batch_that_does_not_go_round(batch: tuple[torch.Tensor, torch
         BatchEnsembleObjective(own_inputs=True)(model, x[:11], labels[:11])
     with pytest.raises(InputError, match="NaN or infinite"):
         BatchEnsembleObjective(own_inputs=True)(model, x / 0, labels)
+
+
+def test_the_objective_is_for_its_own_model() -> None:
+    plain = SoftmaxClassifier(network(), CLASSES, FEATURES)
+    with pytest.raises(InputError, match="the model is a SoftmaxClassifier: this objective is for a BatchEnsembleClassifier"):
+        BatchEnsembleObjective()(plain, torch.rand(4, 6), torch.zeros(4, dtype=torch.int64))

@@ -217,20 +217,20 @@ def test_distances_are_divided_by_the_squared_length_scale(build, length_scale, 
         fresh = fresh_distances(model, x)
         expected = by_brute_force(features, class_features) / length_scale**2
         torch.testing.assert_close(fresh, expected, rtol=1e-10, atol=1e-12)
-        assert torch.equal(model.distances_to(class_features, features), fresh)
+        assert torch.equal(model.distances_to(features, class_features), fresh)
 
         model.freeze_classes(16, seed=3)
         class_features = model.class_features(16, torch.Generator().manual_seed(3))
         frozen = model.evidence(features)
         expected = by_brute_force(features, class_features) / length_scale**2
         torch.testing.assert_close(frozen, expected, rtol=1e-10, atol=1e-12)
-        assert torch.equal(model.distances_to(class_features, features), frozen)
+        assert torch.equal(model.distances_to(features, class_features), frozen)
 
 
 @pytest.mark.parametrize("length_scale", [0.3, 5])
 def test_a_length_scale_equals_features_divided_by_it(build, length_scale):
     model, divided, x = build(length_scale=length_scale), build(), inputs()
-    divided.load_state_dict(model.state_dict())
+    divided.load_state_dict({name: value for name, value in model.state_dict().items() if name != "length_scale"})
     with torch.no_grad():
         for last in (divided.feature_extractor[-1], divided.generator.output):
             last.weight /= length_scale
@@ -269,9 +269,23 @@ def test_probabilities_and_score_are_those_of_the_scaled_kernel(build):
     np.testing.assert_allclose(tempered_entropy(distances), -(mean * np.log(mean)).sum(-1), rtol=1e-9)
 
 
-@pytest.mark.parametrize("length_scale", [0, -2.0, math.nan, math.inf, -math.inf])
+def test_weights_belong_to_their_length_scale():
+    def model(**settings):
+        return BESNN(mlp(2, (8,), 8), num_classes=2, feature_dim=8, members=2, noise_dim=4, hidden_dim=8, **settings)
+
+    one, five = model(), model(length_scale=5)
+    assert "length_scale" not in one.state_dict()  # files from before there was one
+    five.load_state_dict(model(length_scale=5).state_dict())
+    one.load_state_dict(model().state_dict())
+    with pytest.raises(RuntimeError, match="the weights are for length_scale=1, but the model has 5"):
+        five.load_state_dict(one.state_dict())
+    with pytest.raises(RuntimeError, match="the weights are for length_scale=5, but the model has 1"):
+        one.load_state_dict(five.state_dict())
+
+
+@pytest.mark.parametrize("length_scale", [0, -2.0, 1e-4, 1e4, math.nan, math.inf, -math.inf])
 def test_a_wrong_length_scale_is_refused(build, length_scale):
-    with pytest.raises(InputError, match=f"length_scale={length_scale}: pass a positive number") as raised:
+    with pytest.raises(InputError, match=f"length_scale={length_scale}: pass a number from 0.001 to 1000") as raised:
         build(length_scale=length_scale)
     assert "\n" not in str(raised.value)
 

@@ -43,7 +43,7 @@ def test_processes_that_share_a_batch_deal_it_as_one_would(members, processes, e
 
 @pytest.mark.parametrize("batch", [1, 5, 7])
 def test_a_batch_that_does_not_go_round(batch):
-    message = rf"a batch of {batch} inputs does not divide among 3 members: change training.batch_size"
+    message = rf"a batch of {batch} inputs does not divide among 3 members: make it a multiple of 3"
     with pytest.raises(InputError, match=message) as raised:
         deal(torch.zeros(batch, 2), 3)
     assert "\n" not in str(raised.value)

@@ -16,7 +16,7 @@ def test_batch_times_members_stays_constant(members, tiny_recipe):
 def test_with_inputs_of_their_own_members_fill_the_rows_together(method, members, inputs, tiny_recipe):
     settings = f"method={{name: {method}, members: {members}, own_inputs: true}}"
     recipe = tiny_recipe(settings, "training.batch_rows=512")
-    assert (recipe.batch_size, recipe.share) == (inputs, members)
+    assert (recipe.batch_size, recipe.shares) == (inputs, members)
     _, objective = build_method(recipe, (2,), 2)
     assert objective.own_inputs  # batches are made for sharing out where they are shared out
 
@@ -30,7 +30,7 @@ def test_a_batch_to_deal_is_rounded_down_but_goes_round_once(size, inputs, tiny_
 
 @pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
 def test_a_batch_that_all_members_see_is_not_shared_out(method, tiny_recipe):
-    assert tiny_recipe(f"method={method}").share == 1
+    assert tiny_recipe(f"method={method}").shares == 1
 
 
 def test_methods_of_one_network_have_one_member(tiny_recipe):

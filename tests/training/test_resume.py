@@ -69,7 +69,8 @@ def test_how_often_checkpoints_are_written_changes_nothing(every, train, tiny_re
     assert_same_weights(train(recipe, moons, folder=tmp_path, checkpoint_every=every), train(recipe, moons))
 
 
-def test_a_pause_leaves_the_first_and_the_last_checkpoint(train, tiny_recipe, moons, tmp_path, monkeypatch):
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_pause_leaves_the_first_and_the_last_checkpoint(patient, train, tiny_recipe, moons, tmp_path, monkeypatch):
     steps = []
 
     def save(path, progress, *rest):
@@ -77,8 +78,12 @@ def test_a_pause_leaves_the_first_and_the_last_checkpoint(train, tiny_recipe, mo
         save_checkpoint(path, progress, *rest)
 
     monkeypatch.setattr("besnn.training.trainer.save_checkpoint", save)
-    total = train(tiny_recipe(), moons, folder=tmp_path, checkpoint_every=1, checkpoint_pause=1000).trainer.total_steps
-    assert steps == [1, total]
+    recipe = tiny_recipe(
+        *([] if patient else ["training.patience=1", "training.epochs=50", "training.optimiser.learning_rate=2"])
+    )
+    run = train(recipe, moons, validation=moons, folder=tmp_path, checkpoint_every=1, checkpoint_pause=1000)
+    assert steps == [1, run.trainer.progress.step]
+    assert (run.trainer.progress.step == run.trainer.total_steps) == patient
 
 
 def test_a_finished_run_trains_no_further(train, tiny_recipe, moons, tmp_path, assert_same_weights):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from besnn.baselines.softmax import SoftmaxObjective, log_mean_softmax
 from besnn.checks import check_inputs
+from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, split_members
 from besnn.layers.initialise import Initialiser
 from besnn.model import EvidenceKind, OODClassifier
@@ -79,7 +80,8 @@ class BatchEnsembleObjective(SoftmaxObjective):
 
     def loss(self, model: OODClassifier, x: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch, a scalar."""
-        assert isinstance(model, BatchEnsembleClassifier)
+        if not isinstance(model, BatchEnsembleClassifier):
+            raise InputError(f"the model is a {type(model).__name__}: this objective is for a BatchEnsembleClassifier")
         check_inputs(x)
         rows, labels = rows_and_labels(x, labels, model.members, self.own_inputs)
         return self.classification(model.evidence(model.feature_rows(rows)), labels)

@@ -18,7 +18,6 @@ from besnn.data import Dataset
 from besnn.errors import BesnnError
 from besnn.layers import tile
 from besnn.model import BESNN, Preprocessing, fashion_convnet
-from besnn.model.distance import class_moments, squared_distances
 from besnn.objective import BESNNObjective
 from besnn.training import Recipe, Trainer, build_method, load_recipe
 from besnn.training.compiled import CompiledStep
@@ -178,6 +177,6 @@ def penalty_check(work: str, device: torch.device) -> Check:
 
 def _plain_penalty(model: BESNN, x: Tensor) -> Tensor:
     rows = tile(x, model.members).requires_grad_()
-    distances = squared_distances(model.feature_rows(rows), *class_moments(model.class_features()))
+    distances = model.distances_to(model.feature_rows(rows), model.class_features())
     (gradient,) = torch.autograd.grad(torch.exp(-distances).sum(), rows, create_graph=True)
     return (gradient.flatten(1).square().sum(1) - 1).square().mean()

@@ -16,10 +16,13 @@ def table3_runs(in_name: str, seeds: Iterable[int], overrides: Sequence[str] = (
     >>> runs = table3_runs("fashion-mnist", seeds=[0])
     >>> [(run.recipe.method.members, run.recipe.batch_size) for run in runs]
     [(1, 512), (2, 256), (4, 128), (8, 64), (8, 128)]
+    >>> [run.recipe.training.batch_rows for run in table3_runs("cifar10", seeds=[0])]  # members see inputs of their own there
+    [512, 512, 512, 512, 1024]
     """
     reference = reproduction_recipe(in_name, "be-snn", 0, [*overrides, f"method.members={REFERENCE}"])
-    settings = [(size, REFERENCE * reference.batch_size, "") for size in SIZES]
-    settings.append((SIZES[-1], SIZES[-1] * reference.batch_size, f"batch of N = {REFERENCE}"))
+    of_a_member = reference.batch_size // reference.shares
+    settings = [(size, REFERENCE * of_a_member, "") for size in SIZES]
+    settings.append((SIZES[-1], SIZES[-1] * of_a_member, f"batch of N = {REFERENCE}"))
     return [
         Run(
             "table3",

@@ -31,7 +31,7 @@ def result_tables(results: Path) -> list[Table]:
     tables = [*build_tables(shown), cost_table(results), figure1_table(results), detector_table(results), *hunts]
     notes = _data_notes(results)
     return [
-        replace(table, note=f"{table.note} {notes}".strip()) if table.header == DETECTION_HEADER else table
+        replace(table, note=f"{table.note} {_about(table, notes)}".strip()) if table.header == DETECTION_HEADER else table
         for table in tables
         if table.rows
     ]
@@ -75,8 +75,14 @@ def _with_scores(record: Record, names: Sequence[str]) -> Record:
     return replace(record, scores={name: sets for name, sets in record.scores.items() if name in names})
 
 
-def _data_notes(results: Path) -> str:
-    """What readers of results must know about the data, such as that only a part of a set was there."""
+def _data_notes(results: Path) -> list[str]:
+    """What readers of results must know about the data, such as that only a part of a set was there: `set:split: note` each."""
     origins = (read_record(path).get("provenance", {}) for path in sorted(results.glob("*/*.json")))
-    notes = dict.fromkeys(note for origin in origins for note in origin.get("data_note", "").split("; ") if note)
-    return f"Data: {'; '.join(notes)}." if notes else ""
+    return list(dict.fromkeys(note for origin in origins for note in origin.get("data_note", "").split("; ") if note))
+
+
+def _about(table: Table, notes: list[str]) -> str:
+    """The notes on sets that a table shows, as a sentence; nothing where there are none."""
+    shown = {cell.partition(" ")[0] for row in table.rows for cell in row.cells}
+    own = [note for note in notes if note.partition(":")[0] in shown]
+    return f"Data: {'; '.join(own)}." if own else ""

@@ -1,7 +1,6 @@
 """The batch-ensemble stochastic neural network."""
 
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +13,9 @@ from besnn.model.ensemble import BatchEnsembled
 from besnn.model.extractor import as_batch_ensemble, check_sizes
 from besnn.model.generator import ClassFeatureGenerator
 from besnn.model.protocol import EvidenceKind
+
+SMALLEST_SCALE = 1e-3
+LENGTH_SCALE = "length_scale"
 
 
 class BESNN(BatchEnsembled):
@@ -30,11 +32,11 @@ class BESNN(BatchEnsembled):
         hidden_dim: width of the generator's hidden layer.
         samples: M, how many features to draw for each class.
         class_scale: see `ClassFeatureGenerator`.
-        length_scale: ℓ; distances are of features divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions
-            start far from all classes, where the kernel is nothing; a larger ℓ brings them within its reach.
         norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
         init: how fast weights start; see `besnn.layers.initialise`.
         share: layers of a plain extractor to leave as they are; see `besnn.layers.batch_ensemble`.
+        length_scale: ℓ; distances are of features divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions
+            start far from all classes, where the kernel is nothing; a larger ℓ brings them within its reach.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4, noise_dim=8, hidden_dim=32)
@@ -58,17 +60,17 @@ class BESNN(BatchEnsembled):
         hidden_dim: int = 512,
         samples: int = 64,
         class_scale: float = 10.0,
-        length_scale: float = 1.0,
         norm: str = "shared",
         init: Initialiser | None = None,
         share: Collection[str | type[nn.Module]] = (),
+        length_scale: float = 1.0,
     ) -> None:
         super().__init__()
         check_sizes(num_classes, feature_dim=feature_dim, noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
         self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init, share)
         self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
-        if not (length_scale > 0 and 0 < length_scale * length_scale < math.inf):
-            raise InputError(f"length_scale={length_scale}: pass a positive number whose square is one too")
+        if not SMALLEST_SCALE <= length_scale <= 1 / SMALLEST_SCALE:
+            raise InputError(f"length_scale={length_scale}: pass a number from {SMALLEST_SCALE:g} to {1 / SMALLEST_SCALE:g}")
         self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
         self.length_scale = length_scale
         self.register_buffer("class_mean", None)
@@ -88,9 +90,9 @@ class BESNN(BatchEnsembled):
         """d̄ from features to the classes: frozen ones where `freeze_classes` was called, else fresh ones."""
         if self.class_mean is not None and self.class_spread is not None:
             return self._distances(features, self.class_mean, self.class_spread)
-        return self.distances_to(self.class_features(), features)
+        return self.distances_to(features, self.class_features())
 
-    def distances_to(self, class_features: Tensor, features: Tensor) -> Tensor:
+    def distances_to(self, features: Tensor, class_features: Tensor) -> Tensor:
         """d̄ from features `[members, batch, d]` to class features `[members, classes, samples, d]`."""
         return self._distances(features, *class_moments(class_features))
 
@@ -126,8 +128,17 @@ class BESNN(BatchEnsembled):
             self.class_mean = self.class_spread = None
         return super().train(mode)
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """With the length scale, where it is not 1: without it the weights mean another model."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.length_scale != 1:
+            destination[prefix + LENGTH_SCALE] = torch.tensor(self.length_scale, dtype=torch.float64, device="cpu")
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Frozen class moments belong to the state: they come back with a frozen model's, and go with an unfrozen one's."""
+        length_scale = float(state_dict.pop(prefix + LENGTH_SCALE, 1.0))
+        if length_scale != self.length_scale:
+            args[-1].append(f"the weights are for length_scale={length_scale:g}, but the model has {self.length_scale:g}")
         self.class_mean = self.class_spread = None
         if any(prefix + name in state_dict for name in ("class_mean", "class_spread")):
             weight = self.generator.hidden.weight

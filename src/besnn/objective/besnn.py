@@ -33,8 +33,9 @@ class BESNNObjective:
         match_counts: compare entropies of equally many points, see `entropy_regulariser`.
         samples: class features drawn a class at each call; the model's own number if None.
         label_smoothing: of the classification loss, see `kernel_cross_entropy`.
-        own_inputs: deal the batch out to the members (`besnn.objective.rows`) instead of showing all of it to each. The
-            terms estimate the same loss, from N times as many inputs for the same work.
+        own_inputs: deal the batch out to the members (`besnn.objective.rows`) instead of showing all of it to each.
+            Classification and penalty estimate the same loss, from N times as many inputs for the same work; entropies are
+            those of N times fewer points.
 
     >>> import torch
     >>> from besnn.layers import BatchEnsembleLinear
@@ -94,7 +95,7 @@ class BESNNObjective:
         with TwiceDifferentiable() if "gradient" in weights else nullcontext():
             features = model.feature_rows(rows)
         class_features = model.class_features(self.samples)
-        distances = model.distances_to(class_features, features)
+        distances = model.distances_to(features, class_features)
         terms = {}
         if "classification" in weights:
             loss = kernel_cross_entropy(distances, labels, self.over_classes, "none", self.label_smoothing)

@@ -41,6 +41,6 @@ def deal(x: Tensor, members: int) -> Tensor:
     [0, 2, 4, 1, 3, 5]
     """
     if len(x) % members:
-        raise InputError(f"a batch of {len(x)} inputs does not divide among {members} members: change training.batch_size")
+        raise InputError(f"a batch of {len(x)} inputs does not divide among {members} members: make it a multiple of {members}")
     dealt: Tensor = x.unflatten(0, (-1, members)).transpose(0, 1)
     return dealt.clone(memory_format=torch.contiguous_format).flatten(0, 1)

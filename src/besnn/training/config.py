@@ -198,13 +198,13 @@ class Recipe(Section):
 
     @property
     def batch_size(self) -> int:
-        """Inputs in a batch: `batch_size`, or what `batch_rows` has room for; rounded down to equal shares."""
-        rows, share = self.training.batch_rows, self.share
-        inputs = self.training.batch_size if rows is None else rows * share // self.method.members
-        return max(share, inputs // share * share)
+        """Inputs in a batch: `batch_size`, or what `batch_rows` has room for; rounded down to equal shares of one or more."""
+        rows, shares = self.training.batch_rows, self.shares
+        inputs = self.training.batch_size if rows is None else rows * shares // self.method.members
+        return max(shares, inputs // shares * shares)
 
     @property
-    def share(self) -> int:
+    def shares(self) -> int:
         """Into how many equal shares a batch divides: N where each member learns from its own inputs, else 1."""
         dealt = isinstance(self.method, BESNNConfig | BatchEnsembleConfig) and self.method.own_inputs
         return self.method.members if dealt else 1

@@ -48,7 +48,7 @@ class RunLog:
 
 
 def write_csv_log(path: Path, history: list[Row]) -> None:
-    """One line an epoch. The file is rewritten whole, so that it always agrees with the checkpoint beside it."""
+    """One line an epoch. The file is rewritten whole: a run that goes on from a checkpoint drops what came after it."""
     names = list(dict.fromkeys(name for row in history for name in row))
     with atomic_path(path) as partial, partial.open("w", newline="") as file:
         writer = csv.DictWriter(file, names)

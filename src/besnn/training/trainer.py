@@ -60,8 +60,8 @@ class Trainer:
         identity: a digest of recipe and data; a checkpoint of another one is refused.
         reporter: told how it goes.
         checkpoint_every: steps between checkpoints; one more comes at the end of each epoch.
-        checkpoint_pause: seconds that a process alone leaves between two of them, but for the last: those of a large network
-            take longer than the steps between them.
+        checkpoint_pause: seconds that a process alone leaves between two of them, skipping those that come sooner, but for the
+            last: those of a large network take longer than the steps between them.
     """
 
     recipe: Recipe
@@ -95,17 +95,18 @@ class Trainer:
         training = self.recipe.training
         if training.patience is not None and validation is None:
             raise InputError("training.patience needs validation data: set data.validation above 0")
-        share = self.recipe.share
-        self.batch_size = min(self.recipe.batch_size, size // share * share)
+        shares = self.recipe.shares
+        self.batch_size = min(self.recipe.batch_size, size // shares * shares)
         if not self.batch_size:
-            raise InputError(f"{size} inputs do not go round {share} members: set method.own_inputs=false")
+            raise InputError(f"{size} inputs do not go round {shares} members: set method.own_inputs=false")
         self.steps_per_epoch = size // self.batch_size
         self.total_steps = training.epochs * self.steps_per_epoch
-        if self.batch_size % (share * self.fabric.world_size):
-            members = f" of {share} members each" if share > 1 else ""
+        if self.batch_size % (shares * self.fabric.world_size):
+            members = f" of {shares} members each" if shares > 1 else ""
+            field = "batch_size" if training.batch_rows is None else "batch_rows"
             raise InputError(
                 f"a batch of {self.batch_size} does not divide among {self.fabric.world_size} processes{members}: "
-                "change training.batch_size"
+                f"change training.{field}"
             )
         self.preprocessing.to(self.fabric.device)
         if self.fabric.device.type == "cuda" and training.precision == "bf16":
@@ -251,7 +252,7 @@ class Trainer:
             self.sums = {name: sum_over_processes(self.sums[name]) / self.fabric.world_size for name in sorted(self.sums)}
 
     def _save(self) -> None:
-        last = self.progress.step == self.total_steps
+        last = self.progress.step == self.total_steps or self._out_of_patience()
         if self.fabric.world_size == 1 and not last and time.monotonic() < self.saved_at + self.checkpoint_pause:
             return  # processes that train together must agree when to save, and their clocks do not
         self._share_sums()
