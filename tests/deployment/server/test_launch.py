@@ -171,7 +171,8 @@ def test_a_killed_worker_is_replaced_and_no_answer_is_wrong(model_file: Path, mo
     total = sum(
         float(line.split()[-1]) for line in metrics.splitlines() if line.startswith('besnn_requests_total{method="POST"')
     )
-    assert len(answers) <= total <= len(answers) + len(lost)  # the dead worker's counts included
+    # The dead worker's counts are included, but for answers that it had sent and not yet counted, one a client at most.
+    assert len(answers) - 4 <= total <= len(answers) + len(lost)
 
 
 def test_a_port_in_use_is_named():
