@@ -7,14 +7,19 @@ from sklearn.metrics import roc_auc_score
 
 from besnn.baselines import SoftmaxClassifier
 from besnn.data import made_up_outliers, two_moons
+from besnn.detection.density import DENSITIES
+from besnn.detection.scoring import Scoring
+from besnn.detection.tail import EmpiricalTail
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.fitting import fit_detector
 from besnn.layers import tile
 from besnn.model import Preprocessing, mlp
-from besnn.score_fitting import all_scores, fit_scoring, made_up_aurocs
+from besnn.score_fitting import all_scores, combine, fit_densities, fit_scoring, made_up_aurocs
 from besnn.training.config import ScoreConfig
 from besnn.training.reporting import Silent
+
+APART = "trunk.3,trunk.3+trunk,trunk"
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +33,30 @@ def detector(fitted):
     """Trained, with nothing but its method's own score."""
     trained = fitted.detector
     return Detector(trained.model, trained.preprocessing, trained.class_names, trained.recipe)
+
+
+@pytest.fixture(scope="module")
+def layer_by_layer(fitted):
+    """Fits one kind of density at each layer of `APART` by itself; gives a function from inputs to `{name: scores}`."""
+
+    def fit(kind, **settings):
+        alone = {}
+        for layer in APART.split(","):
+            trained = fitted.detector
+            detector = Detector(trained.model, trained.preprocessing, trained.class_names, trained.recipe)
+            config = ScoreConfig(name=kind, layer=layer, neighbour=3, **settings)
+            fit_scoring(detector, config, fitted.parts.training, None)
+            alone[f"{kind} at {layer}"] = detector
+        return lambda inputs: {name: detector.score(inputs) for name, detector in alone.items()}
+
+    return fit
+
+
+class NeverStarted(Silent):
+    """A reporter that fails when training begins."""
+
+    def start(self, done, total):
+        raise AssertionError("training has begun")
 
 
 def training_features(detector, fitted, layer):
@@ -145,12 +174,104 @@ def test_of_several_layers_each_exists(detector, fitted):
 
 
 def test_layers_are_checked_before_training(tiny_recipe, moons):
-    class NeverStarted(Silent):
-        def start(self, done, total):
-            raise AssertionError("training has begun")
-
     with pytest.raises(InputError, match=r"no layer 'trunk': its layers are "):
         fit_detector(tiny_recipe("score.layer=trunk+head"), moons, reporter=NeverStarted())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "stored_rows"),
+    [(["nearest-neighbour"], 7), (["nearest-neighbour"], 10_000), (["class-gaussian", "nearest-neighbour"], 10_000)],
+)
+def test_one_pass_fits_what_each_layer_alone_would_have(kinds, stored_rows, detector, fitted, layer_by_layer):
+    config = ScoreConfig(name="combined", layer=APART, neighbour=3, stored_rows=stored_rows)
+    densities = fit_densities(detector, config, kinds, fitted.parts.training)
+    assert list(densities) == [f"{kind} at {layer}" for layer in APART.split(",") for kind in kinds]
+    assert detector.layer == APART
+    inputs = fitted.parts.calibration.inputs
+    found = all_scores(detector, Scoring("distances", "tempered-entropy", densities), inputs, list(densities))
+    for kind in kinds:
+        for name, expected in layer_by_layer(kind, stored_rows=stored_rows)(inputs).items():
+            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+            assert np.ptp(expected) > 0
+
+
+def test_the_combination_adds_up_the_surprise_at_every_layer(detector, fitted, layer_by_layer):
+    config = ScoreConfig(name="combined", layer=APART, neighbour=3, densities=("nearest-neighbour", "class-gaussian"))
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    assert detector.scoring.names[-4:] == [*(f"nearest-neighbour at {layer}" for layer in APART.split(",")), "combined"]
+    strange = made_up_outliers(fitted.parts.calibration.inputs)["mosaics"]
+    inputs = np.concatenate([fitted.parts.calibration.inputs, strange])
+    alone = layer_by_layer("nearest-neighbour")
+    reference, single = (
+        {"tempered-entropy": detector.score(rows, "tempered-entropy"), **alone(rows)}
+        for rows in (fitted.parts.validation.inputs, inputs)
+    )
+    expected = sum(EmpiricalTail(torch.from_numpy(reference[name])).surprise(torch.from_numpy(single[name])) for name in single)
+    np.testing.assert_allclose(detector.score(inputs), expected, rtol=1e-3, atol=1e-3)
+    assert len(single) == 4
+    assert np.ptp(expected.numpy()) > 1
+
+
+def test_auto_chooses_among_the_densities_of_every_layer(detector, fitted):
+    kinds = ("class-gaussian", "nearest-neighbour")
+    config = ScoreConfig(layer=APART, neighbour=3, densities=kinds)
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    table = detector.provenance["score_choice"]
+    of_layers = [f"{kind} at {layer}" for layer in APART.split(",") for kind in kinds]
+    assert list(table) == ["tempered-entropy", *of_layers, "combined"]
+    means = {name: np.mean(list(row.values())) for name, row in table.items()}
+    assert detector.scoring.name == max(means, key=means.get)
+    made_up = {kind: detector.score(rows) for kind, rows in made_up_outliers(fitted.parts.validation.inputs).items()}
+    known = detector.score(fitted.parts.validation.inputs)
+    for kind, strange in made_up.items():  # what was chosen is what the table tells of
+        auroc = roc_auc_score(np.repeat([0, 1], [len(known), len(strange)]), np.concatenate([known, strange]))
+        assert table[detector.scoring.name][kind] == pytest.approx(auroc, abs=0.01)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_a_density_of_layers_apart_is_refused_before_training(name, tiny_recipe, stripes):
+    recipe = tiny_recipe("backbone.hidden=[4, 4]", f"score.layer={APART}", f"score.name={name}", "data.calibration=0.35")
+    with pytest.raises(InputError) as refused:
+        fit_detector(recipe, stripes, reporter=NeverStarted())
+    message = str(refused.value)
+    assert "\n" not in message
+    assert all(part in message for part in (repr(name), APART, "write + in place of the comma", "set score.name to combined"))
+
+
+@pytest.mark.parametrize("layer", ["trunk,attic", "attic,trunk", "trunk.3+attic,trunk"])
+def test_of_layers_apart_each_exists(layer, detector, fitted):
+    with pytest.raises(InputError, match=r"^the network has no layer 'attic': its layers are trunk, [^\n]*$"):
+        fit_scoring(detector, ScoreConfig(name="combined", layer=layer), fitted.parts.training, fitted.parts.validation)
+
+
+def test_the_methods_own_score_needs_no_layers(detector, fitted):
+    before = detector.score(fitted.parts.calibration.inputs)
+    fit_scoring(detector, ScoreConfig(name="method", layer=APART), fitted.parts.training, None)
+    assert np.array_equal(detector.score(fitted.parts.calibration.inputs), before)
+
+
+@pytest.mark.parametrize("name", ["combined", "auto"])
+def test_a_saved_detector_of_layers_apart_scores_the_same(name, detector, fitted, tmp_path):
+    config = ScoreConfig(name=name, layer=APART, neighbour=3)
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    detector.save(tmp_path / "model.safetensors")
+    loaded = Detector.load(tmp_path / "model.safetensors")
+    assert (loaded.layer, loaded.scoring.name) == (detector.layer, detector.scoring.name)
+    assert loaded.scoring.names == detector.scoring.names
+    for score in detector.scoring.names:
+        inputs = fitted.parts.calibration.inputs
+        assert np.array_equal(loaded.score(inputs, score), detector.score(inputs, score)), score
+
+
+def test_a_layer_that_tells_nothing_apart_is_not_combined():
+    moons = two_moons(60)
+    model = SoftmaxClassifier(mlp(2, (1,), 4), num_classes=2, feature_dim=4)
+    torch.nn.init.constant_(model.feature_extractor[0].bias, 100)  # so that layer 1 is a positive number: always one direction
+    detector = Detector(model, Preprocessing.fit(torch.from_numpy(moons.inputs)), moons.class_names)
+    validation = dataclasses.replace(moons, inputs=moons.inputs + 0.01)
+    for layer, told_apart in (("1,2", False), ("2,1", False), ("2,2+0", True)):
+        densities = fit_densities(detector, ScoreConfig(layer=layer, neighbour=3), ["nearest-neighbour"], moons)
+        assert (combine(detector, densities, validation) is not None) == told_apart
 
 
 def test_a_score_that_tells_nothing_apart_is_not_combined():

@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.model import Preprocessing
 from besnn.parts import Parts, divide
+from besnn.pretraining import pretrained_network
 from besnn.score_fitting import check_score, fit_scoring
 from besnn.training.build import build_method, pretrained_backbone, resolve_backbone
 from besnn.training.config import Recipe
@@ -49,6 +51,7 @@ def fit_detector(
     reporter: Reporter | None = None,
     checkpoint_every: int = 200,
     checkpoint_pause: float = 10.0,
+    plain_networks: Path | None = None,
 ) -> Fitted:
     """Trains, chooses the score, calibrates.
 
@@ -66,6 +69,7 @@ def fit_detector(
         reporter: told how training goes.
         checkpoint_every: steps between checkpoints; the result does not depend on it.
         checkpoint_pause: seconds that a process alone leaves between two of them, but for the last.
+        plain_networks: a folder that keeps the networks of `pretraining`, for runs that begin with the same one.
 
     >>> from besnn.data import two_moons
     >>> from besnn.training.recipe import load_recipe
@@ -83,12 +87,31 @@ def fit_detector(
     preprocessing = preprocessing or Preprocessing.fit(training.sample())
     input_shape = preprocessing.input_shape
     recipe = recipe.model_copy(update={"backbone": resolve_backbone(recipe.backbone, input_shape)})
+    network, classes = feature_extractor, len(parts.training.class_names)
+    checkpoints: dict[str, Any] = {"checkpoint_every": checkpoint_every, "checkpoint_pause": checkpoint_pause}
+    if recipe.pretraining is not None:
+        if network is not None:
+            raise InputError("pretraining trains the recipe's own backbone: leave it out for a network of your own")
+        identity = _identity(recipe.plain(), parts, None)
+        network = pretrained_network(
+            recipe,
+            classes,
+            training,
+            preprocessing,
+            fabric,
+            validation=validation,
+            resume=resume,
+            kept=None if plain_networks is None else plain_networks / f"{identity}.safetensors",
+            run_folder=None if run_folder is None else run_folder / "plain",
+            identity=identity,
+            reporter=reporter or Silent(),
+            **checkpoints,
+        )
     with own_randomness(fabric.device):
         torch.manual_seed(draw_seed(recipe.training.seed, Draw.WEIGHTS))
-        network = feature_extractor
         if network is None and recipe.backbone.weights is not None:
             network = pretrained_backbone(recipe.backbone, input_shape)
-        model, objective = build_method(recipe, input_shape, len(parts.training.class_names), network)
+        model, objective = build_method(recipe, input_shape, classes, network)
     check_score(recipe.score, model, has_validation=validation is not None)
     trainer = Trainer(
         recipe,
@@ -99,8 +122,7 @@ def fit_detector(
         run_folder,
         _identity(recipe, parts, network),
         reporter or Silent(),
-        checkpoint_every,
-        checkpoint_pause,
+        **checkpoints,
     )
     history = trainer.fit(training, validation, resume)
     detector = Detector(

@@ -1,11 +1,14 @@
 """Fitting a detector's scores, and choosing among them without looking at any real outlier."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
+from besnn.detection.block import BlockDensity, block_name, kind_of
 from besnn.detection.combined import CombinedScore
 from besnn.detection.density import DENSITIES, Density
 from besnn.detection.gaussians import ClassGaussianDensity
@@ -15,8 +18,8 @@ from besnn.detection.scoring import COMBINED, Scoring
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
-from besnn.model import OODClassifier
-from besnn.model.inner import existing_layers
+from besnn.model import InferenceNetwork, OODClassifier
+from besnn.model.inner import existing_layers, layer_blocks
 from besnn.training.config import ScoreConfig
 from besnn.training.source import Data, in_order, open_source
 
@@ -32,6 +35,11 @@ def check_score(config: ScoreConfig, model: OODClassifier, has_validation: bool)
     if name == COMBINED and not has_validation:
         raise InputError("score.name='combined' needs validation data: set data.validation above 0")
     existing_layers(model, config.layer)
+    if name in DENSITIES and len(layer_blocks(config.layer)) > 1:
+        raise InputError(
+            f"score.name={name!r} looks at one layer or at several together, not at {config.layer}: "
+            f"write + in place of the comma, or set score.name to {COMBINED}"
+        )
 
 
 def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None) -> None:
@@ -52,12 +60,11 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
     if name in scores_for(kind):
         detector.scoring = Scoring(kind, name)
         return
-    detector.layer = existing_layers(detector.model, config.layer)
     wanted = config.densities if name in (AUTO, COMBINED) else (name,)
-    densities = _fit_densities(detector, config, wanted, training)
+    densities = fit_densities(detector, config, wanted, training)
     combined = None
     if validation is not None and name in (AUTO, COMBINED):
-        combined = _combine(detector, own, densities, validation)
+        combined = combine(detector, of_kind(densities, wanted[0]), validation)
     scoring = Scoring(kind, own, densities, combined)
     if name == AUTO:
         assert validation is not None
@@ -94,27 +101,59 @@ def made_up_aurocs(detector: Detector, scoring: Scoring, validation: Dataset, na
     return table
 
 
-def _fit_densities(detector: Detector, config: ScoreConfig, names: tuple[str, ...], training: Data) -> dict[str, Density]:
+def of_kind(densities: Mapping[str, Density], kind: str) -> dict[str, Density]:
+    """The densities of one kind, at whatever layer."""
+    return {name: density for name, density in densities.items() if kind_of(name) == kind}
+
+
+def fit_densities(detector: Detector, config: ScoreConfig, kinds: Sequence[str], training: Data) -> dict[str, Density]:
+    """Densities of those kinds by name, fitted to training features: at the recipe's layers together, or at each set apart."""
+    detector.layer = existing_layers(detector.model, config.layer)
     rows = np.arange(len(training))
-    if names == ("nearest-neighbour",) and len(rows) > config.stored_rows:  # it would draw among the features, all computed
+    if (
+        tuple(kinds) == ("nearest-neighbour",) and len(rows) > config.stored_rows
+    ):  # it would draw among the features, all computed
         rows = np.sort(np.random.default_rng(0).choice(rows, config.stored_rows, replace=False))
     neighbour = min(config.neighbour, config.stored_rows, len(rows))
-    makers: dict[str, Density] = {
-        "nearest-neighbour": NearestNeighbourDensity(neighbour, storage="int8", max_rows=config.stored_rows),
-        "class-gaussian": ClassGaussianDensity(),
-    }
     feature_parts, label_parts = [], []
     for inputs, labels in in_order(open_source(training.subset(rows), torch.device("cpu")), 512):
         feature_parts += [features.cpu() for _, features in detector.outputs(inputs, detector.layer)]
         label_parts.append(labels)
     features, labels = torch.cat(feature_parts, dim=1), torch.cat(label_parts)
-    return {name: makers[name].fit(features, labels) for name in names}
+
+    def make(kind: str) -> Density:
+        if kind == "nearest-neighbour":
+            return NearestNeighbourDensity(neighbour, storage="int8", max_rows=config.stored_rows)
+        return ClassGaussianDensity()
+
+    densities: dict[str, Density] = {}
+    for layer, block in _blocks(detector, features.shape[-1]).items():
+        for kind in kinds:
+            density = make(kind) if layer is None else BlockDensity(make(kind), block.start, block.stop - block.start)
+            densities[kind if layer is None else block_name(kind, layer)] = density.fit(features, labels)
+    return densities
 
 
-def _combine(detector: Detector, own: str, densities: dict[str, Density], validation: Dataset) -> CombinedScore | None:
-    """The method's own score with the first density; None where one of them tells no validation inputs apart."""
+def _blocks(detector: Detector, width: int) -> dict[str | None, range]:
+    """Which features belong to which of the layers that stand apart; all of them to none where nothing does."""
+    blocks = layer_blocks(detector.layer)
+    if len(blocks) < 2:
+        return {None: range(width)}
+    one = torch.zeros(1, *detector.input_shape, dtype=torch.uint8 if len(detector.input_shape) == 3 else torch.float32)
+    found: dict[str | None, range] = {}
+    first = 0
+    for layer in map("+".join, blocks):
+        with torch.inference_mode():
+            _, features = InferenceNetwork(detector.model, detector.preprocessing, layer)(one.to(detector.device))
+        found[layer] = range(first, first := first + features.shape[-1])
+    return found
+
+
+def combine(detector: Detector, densities: Mapping[str, Density], validation: Dataset) -> CombinedScore | None:
+    """The method's own score with some densities; None where one of them tells no validation inputs apart."""
+    own = detector.model.default_score
     scoring = Scoring(detector.model.evidence_kind, own, densities)
-    reference = all_scores(detector, scoring, validation.inputs, [own, next(iter(densities))])
+    reference = all_scores(detector, scoring, validation.inputs, [own, *densities])
     if any(np.ptp(scores) == 0 for scores in reference.values()):
         return None
     return CombinedScore({name: torch.from_numpy(scores) for name, scores in reference.items()})

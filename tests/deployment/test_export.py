@@ -83,12 +83,27 @@ def frame(images: np.ndarray) -> np.ndarray:
     return np.pad(images, [(0, 0), (0, 0), (1, 0), (1, 0)])
 
 
-@pytest.mark.parametrize("form", ["onnx", "torch"])
-def test_features_of_several_layers_are_exported(form, inputs, tmp_path):
-    settings = "score.name=nearest-neighbour", "score.layer=trunk.2+trunk", "method.members=2", "training.epochs=1"
+@pytest.fixture(scope="module", params=[("nearest-neighbour", "trunk.2+trunk"), ("combined", "trunk.2,trunk.2+trunk,trunk")])
+def detector_of_layers(request: pytest.FixtureRequest) -> Detector:
+    """Looks at several layers: together, or apart and together."""
+    name, layer = request.param
+    settings = f"score.name={name}", f"score.layer={layer}", "method.members=2", "training.epochs=5", "backbone.hidden=[8, 16]"
     framed = dataclasses.replace(digits(), inputs=frame(digits().inputs))  # 9 × 9: a grid of 2 × 2 does not divide it
-    detector, inputs = fitted("digits", framed, *settings, "backbone.hidden=[8, 16]"), frame(inputs)
-    assert_equal_answers(detector, inputs, exported_answers(detector, tmp_path / "model", form, inputs))
+    detector = fitted("digits", framed, *settings)
+    assert (detector.scoring.name, detector.layer) == (name, layer)
+    return detector
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_features_of_several_layers_are_exported(form, detector_of_layers, inputs, tmp_path):
+    answers = exported_answers(detector_of_layers, tmp_path / "model", form, frame(inputs))
+    assert_equal_answers(detector_of_layers, frame(inputs), answers)
+
+
+def test_a_decision_network_looks_at_several_layers(detector_of_layers, inputs):
+    with torch.no_grad():
+        decisions = DecisionNetwork(detector_of_layers)(torch.from_numpy(frame(inputs)))
+    assert_equal_answers(detector_of_layers, frame(inputs), [part.numpy() for part in decisions])
 
 
 def test_torch_program_gives_the_detectors_answers_after_a_round_trip(digits_detector, inputs, tmp_path):

@@ -42,16 +42,17 @@ def records(workspace: Workspace) -> dict[str, dict]:
 
 
 def test_ablations_and_near_ood_show_densities_at_every_layer(reproduce, small_generator, workspace) -> None:
-    assert reproduce("ablations", "--seeds", "1", "--only", "entropy-by-kl", settings=small_generator) == 0
-    assert reproduce("near-ood", "--seeds", "1", "--only", "softmax") == 0
+    held_out = ("data.validation=0.1",)  # of 64 images the benchmark's share is but one
+    assert reproduce("ablations", "--seeds", "1", "--only", "entropy-by-kl", settings=(*small_generator, *held_out)) == 0
+    assert reproduce("near-ood", "--seeds", "1", "--only", "softmax", settings=held_out) == 0
     entropy, near = records(workspace).values()
-    assert set(entropy["scores"]) > LAYER_SCORES | {"tempered-entropy", "nearest-neighbour", "class-gaussian"}
-    assert set(near["scores"]) > LAYER_SCORES | {"predictive-entropy", "nearest-neighbour", "class-gaussian"}
+    own_layers = entropy["recipe"]["score"]["layer"].split(",")
+    gaussians = {f"class-gaussian at {layer}" for layer in own_layers}
+    assert len(gaussians) == 3
+    assert set(entropy["scores"]) > LAYER_SCORES | gaussians | {"tempered-entropy", "combined"}
+    assert set(near["scores"]) > LAYER_SCORES | gaussians | {"predictive-entropy", "combined"}
+    assert (entropy["default_score"], near["default_score"]) == ("combined", "predictive-entropy")
     assert all(set(sets) == {"cifar10:unseen", "svhn"} for sets in near["scores"].values())
-    for fields in (entropy, near):
-        own_layer = score_name(fields["recipe"]["score"]["layer"])
-        for name, figures in fields["scores"]["nearest-neighbour"].items():
-            assert figures["auroc"] == pytest.approx(fields["scores"][own_layer][name]["auroc"], abs=0.02)
 
 
 def test_training_starts_within_the_kernels_reach() -> None:
@@ -79,7 +80,7 @@ def test_a_hunt_records_the_layers(reproduce, workspace) -> None:
 
 def test_a_table_that_is_cut_short_goes_on_where_it_was(reproduce, workspace, monkeypatch, capsys) -> None:
     only = ("--seeds", "1", "--only", "softmax")
-    settings = ("training.epochs=4",)  # of two steps each
+    settings = ("training.epochs=4", "data.validation=0")  # of two steps each
     with monkeypatch.context() as patched:
         clock = itertools.count()  # moves on by a second when somebody looks
         patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
@@ -117,7 +118,9 @@ def test_conversion_keeps_the_plain_weights_and_records_both(reproduce, tiny_res
     first, second = (records(workspace)[name] for name in (plain.name, "cifar10-be-snn-n4-after-conversion-seed0"))
     assert first["default_score"] == "predictive-entropy"
     assert second["default_score"] == "combined"
-    assert {"tempered-entropy", "nearest-neighbour", "combined"} <= set(second["scores"])
+    densities = {score_name(layer) for layer in load_recipe("cifar10").score.layer.split(",")}
+    assert {"predictive-entropy", "combined"} | densities <= set(first["scores"])
+    assert {"tempered-entropy", "combined"} | densities <= set(second["scores"])
     recipe = parse_recipe(second["recipe"])
     assert recipe == converted_run(plain, plain.name, tiny_resnet).recipe
     assert (recipe.backbone.weights, recipe.backbone.frozen) == (plain.name, True)
@@ -129,10 +132,8 @@ def test_conversion_keeps_the_plain_weights_and_records_both(reproduce, tiny_res
     (table,) = [table for table in result_tables(workspace.results) if table.title == "Experiment: conversion"]
     assert [row.cells[3] for row in table.rows] == [
         "ours, tempered-entropy",
-        "ours, nearest-neighbour",
         "ours, combined (default)",
         "ours, predictive-entropy (default)",
-        "ours, nearest-neighbour",
     ]
 
 

@@ -5,12 +5,14 @@ import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from besnn.data import keep_classes, load
-from besnn.experiments.detection import measure_detection
+from besnn.experiments.benchmarks import benchmark_of
+from besnn.experiments.detection import fit_every_density, measure_detection
 from besnn.experiments.execution import execute
 from besnn.experiments.near_ood import near_ood_runs
 from besnn.experiments.runs import Workspace
 from besnn.experiments.table1 import table1_runs
 from besnn.fitting import fit_detector
+from besnn.score_fitting import fit_scoring
 from besnn.training.fabric import make_fabric
 
 Small = dict[str, tuple[str, ...]]
@@ -33,6 +35,51 @@ def test_a_record_tells_what_an_evaluation_by_hand_finds(
     scores = np.concatenate([detector.score(test.inputs, own), detector.score(mnist.inputs, own)])
     assert fields["scores"][own]["mnist"]["auroc"] == pytest.approx(roc_auc_score(is_mnist, scores))
     assert fields["default_score"] == ("nearest-neighbour" if method == "be-snn" else own)
+    assert "combined" not in fields["scores"]  # nothing is held out
+
+
+@pytest.mark.parametrize("method", ["be-snn", "softmax"])
+def test_layers_apart_are_combined_for_every_method_but_decide_for_one(
+    method: str, workspace: Workspace, small: Small, small_generator: tuple[str, ...]
+) -> None:
+    settings = (*small["cifar10"], *(small_generator if method == "be-snn" else ()), "score.layer=trunk.2,trunk")
+    (run,) = table1_runs("cifar10", [1], settings, methods=[method])
+    fields = execute(run, measure_detection, workspace)
+    fitted = fit_detector(run.recipe, load("cifar10", data_dir=workspace.data_dir), fabric=make_fabric("fp32", "cpu"))
+    detector, validation = fitted.detector, fitted.parts.validation
+    own = detector.model.default_score
+    assert fields["default_score"] == ("combined" if method == "be-snn" else own)
+    blocks = [f"{kind} at {layer}" for kind in ("nearest-neighbour", "class-gaussian") for layer in ("trunk.2", "trunk")]
+    assert {own, *blocks, "combined"} <= fields["scores"].keys()
+    assert not {"nearest-neighbour", "class-gaussian"} & fields["scores"].keys()
+
+    fit_scoring(detector, run.recipe.score.model_copy(update={"name": "combined"}), fitted.parts.training, validation)
+    assert set(detector.scoring.combined.reference) == {own, *blocks[:2]}  # the first kind alone
+    assert len(validation) == round(benchmark_of("cifar10").held_out * 450)
+    test, svhn = (load(name, split="test", data_dir=workspace.data_dir) for name in ("cifar10", "svhn"))
+    is_svhn = np.repeat([0, 1], [len(test), len(svhn)])
+    for name in (own, *blocks[:2], "combined"):
+        scores = np.concatenate([detector.score(test.inputs, name), detector.score(svhn.inputs, name)])
+        assert fields["scores"][name]["svhn"]["auroc"] == pytest.approx(roc_auc_score(is_svhn, scores), abs=2e-3)
+
+
+def test_densities_that_are_fitted_later_change_no_decision(workspace: Workspace, small: Small) -> None:
+    settings = (*small["cifar10"], "score.layer=trunk.2,trunk")
+    (run,) = table1_runs("cifar10", [0], settings, methods=["softmax"])
+    fitted = fit_detector(run.recipe, load("cifar10", data_dir=workspace.data_dir), fabric=make_fabric("fp32", "cpu"))
+    detector, inputs = fitted.detector, fitted.parts.validation.inputs
+    before = detector.score(inputs)
+    fit_every_density(detector, run.recipe.score, fitted.parts.training)
+    assert np.array_equal(detector.score(inputs), before)
+    assert detector.scoring.combined is None  # without data to combine against
+    alone = {name: detector.score(inputs, name) for name in detector.scoring.densities}
+    assert len(alone) == 4
+    fit_every_density(detector, run.recipe.score, fitted.parts.training, fitted.parts.validation)
+    assert np.array_equal(detector.score(inputs), before)
+    of_first_kind = {"nearest-neighbour at trunk.2", "nearest-neighbour at trunk"}
+    assert set(detector.scoring.combined.reference) == {detector.model.default_score} | of_first_kind
+    for name, scores in alone.items():  # what was fitted stays
+        assert np.array_equal(detector.score(inputs, name), scores)
 
 
 def test_a_limit_makes_a_trial_small_all_through(workspace: Workspace, small: Small) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from besnn.errors import InputError
 from besnn.experiments.ablations import ablation_runs
-from besnn.experiments.benchmarks import benchmark_of
+from besnn.experiments.benchmarks import BENCHMARKS, benchmark_of
 from besnn.experiments.near_ood import near_ood_runs
 from besnn.experiments.otherwise import otherwise_runs
 from besnn.experiments.runs import Run, Workspace, find_twin, is_recorded, reproduction_recipe, select
@@ -29,10 +29,23 @@ def test_no_two_runs_share_a_record(workspace: Workspace) -> None:
     assert all(path.name.isascii() and " " not in path.name for path in paths)
 
 
-def test_nothing_is_held_out_and_no_score_is_chosen() -> None:
+def test_the_benchmark_says_what_is_held_out_and_no_score_is_chosen() -> None:
     for run in all_runs():
-        assert (run.recipe.data.validation, run.recipe.data.calibration, run.recipe.training.patience) == (0, 0, None)
-        assert run.recipe.score.name == ("nearest-neighbour" if run.recipe.method.name == "be-snn" else "method")
+        benchmark = benchmark_of(run.in_name)
+        held_out = (run.recipe.data.validation, run.recipe.data.calibration, run.recipe.training.patience)
+        assert held_out == (benchmark.held_out, 0, None)
+        assert run.recipe.score.name == (benchmark.score if run.recipe.method.name == "be-snn" else "method")
+    assert "auto" not in {benchmark.score for benchmark in BENCHMARKS.values()}
+
+
+def test_only_a_combination_has_data_held_out_for_it() -> None:
+    assert all((benchmark.held_out > 0) == (benchmark.score == "combined") for benchmark in BENCHMARKS.values())
+
+
+@pytest.mark.parametrize("method", ["be-snn", "duq"])
+def test_what_is_no_benchmark_is_learned_whole_and_has_the_methods_own_score(method: str) -> None:
+    recipe = reproduction_recipe("two-moons", method, 0)
+    assert (recipe.data.validation, recipe.data.calibration, recipe.score.name) == (0, 0, "method")
 
 
 def test_overrides_come_last_but_for_the_seed() -> None:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from besnn.detection.block import BlockDensity
 from besnn.detection.combined import CombinedScore
 from besnn.detection.compact import decode_rows
 from besnn.detection.density import Density
@@ -66,19 +67,22 @@ class _ScoreNetwork(nn.Module):
     def __init__(self, scoring: Scoring) -> None:
         super().__init__()
         self.scoring, self.name = scoring, scoring.name
-        self.densities = nn.ModuleDict({name: _density_network(density) for name, density in scoring.densities.items()})
-        self.tails = nn.ModuleDict()
-        if scoring.name == COMBINED and scoring.combined is not None:
-            self.tails = nn.ModuleDict({name: _TailNetwork(tail) for name, tail in _tails(scoring.combined).items()})
+        self.density_names = list(scoring.densities)  # they hold dots, which a ModuleDict refuses
+        self.densities = nn.ModuleList(map(_density_network, scoring.densities.values()))
+        tails = _tails(scoring.combined) if scoring.name == COMBINED and scoring.combined is not None else {}
+        self.tail_names, self.tails = list(tails), nn.ModuleList(map(_TailNetwork, tails.values()))
 
     def forward(self, evidence: Tensor, features: Tensor) -> Tensor:
-        if not self.tails:
+        if not self.tail_names:
             return self.part(self.name, evidence, features)
-        return torch.stack([tail(self.part(name, evidence, features)) for name, tail in self.tails.items()]).sum(dim=0)
+        tails = zip(self.tail_names, self.tails, strict=True)
+        return torch.stack([tail(self.part(name, evidence, features)) for name, tail in tails]).sum(dim=0)
 
     def part(self, name: str, evidence: Tensor, features: Tensor) -> Tensor:
         score: Tensor = (
-            self.densities[name](features) if name in self.densities else self.scoring.evidence_scores[name](evidence)
+            self.densities[self.density_names.index(name)](features)
+            if name in self.density_names
+            else self.scoring.evidence_scores[name](evidence)
         )
         return score.to(torch.float32)
 
@@ -88,11 +92,23 @@ def _tails(combined: CombinedScore) -> dict[str, EmpiricalTail]:
 
 
 def _density_network(density: Density) -> nn.Module:
+    if isinstance(density, BlockDensity):
+        return _Block(density)
     if isinstance(density, NearestNeighbourDensity):
         return _NearestNeighbours(density)
     if isinstance(density, ClassGaussianDensity):
         return _ClassGaussians(density)
     raise InputError(f"a density of type {type(density).__name__} has no exportable form: decide by another score")
+
+
+class _Block(nn.Module):
+    def __init__(self, block: BlockDensity) -> None:
+        super().__init__()
+        self.of, self.density = block.of, _density_network(block.density)
+
+    def forward(self, features: Tensor) -> Tensor:
+        score: Tensor = self.density(self.of(features))
+        return score
 
 
 class _NearestNeighbours(nn.Module):

@@ -19,14 +19,18 @@ class Density(Protocol):
         """Features `[members, batch, d]` to scores `[batch]`, higher = more out-of-distribution."""
 
     def state(self) -> dict[str, Tensor]:
-        """What `from_state` needs."""
+        """What makes it again, as tensors on the CPU."""
+
+
+class StoredDensity(Density, Protocol):
+    """A density that is made of its state alone."""
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """The density that `state` came from."""
 
 
-DENSITIES: dict[str, type[Density]] = {
+DENSITIES: dict[str, type[StoredDensity]] = {
     "nearest-neighbour": NearestNeighbourDensity,
     "class-gaussian": ClassGaussianDensity,
 }

@@ -5,8 +5,9 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from besnn.detection.block import density_from_state
 from besnn.detection.combined import CombinedScore
-from besnn.detection.density import DENSITIES, Density
+from besnn.detection.density import Density
 from besnn.detection.scores import scores_for
 from besnn.errors import InputError
 
@@ -20,7 +21,7 @@ class Scoring:
         evidence_kind: the method's, see `besnn.model.OODClassifier`.
         name: the score that decides.
         densities: fitted densities by name; see `besnn.detection.density`.
-        combined: a combination of an evidence score with a density.
+        combined: a combination of an evidence score with densities.
     """
 
     def __init__(
@@ -72,6 +73,6 @@ class Scoring:
         def under(prefix: str) -> dict[str, Tensor]:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-        densities = {name: DENSITIES[name].from_state(under(f"density/{name}/")) for name in settings["densities"]}
+        densities = {name: density_from_state(name, under(f"density/{name}/")) for name in settings["densities"]}
         reference = under("combined/")
         return cls(evidence_kind, settings["name"], densities, CombinedScore.from_state(reference) if reference else None)

@@ -31,6 +31,8 @@ def method_overrides(recipe: Recipe, method: str) -> list[str]:
     if method == recipe.method.name:
         return []
     settings: dict[str, Any] = {"method": {"name": method}, "training.gradient_every": 1, "training.ramps": {}}
+    if recipe.pretraining is not None:
+        settings["pretraining"] = None
     if recipe.score.name not in _SCORES_OF_ANY_METHOD:
         settings["score.name"] = METHOD
     if recipe.name == recipe.data.source.partition(":")[0]:  # no namesake of the user's own

@@ -20,6 +20,7 @@ BEFORE, AFTER = "before conversion", "after conversion"
 
 _HELD_OUT = ("data.validation=0.1",)  # what the combined score is taken against
 _FEW_EPOCHS = (
+    "pretraining=null",  # the plain network is what it starts from
     "training.epochs=5",
     "training.optimiser.learning_rate=0.1",  # what a trained network needs little of
     "method.own_inputs=false",  # so that five epochs are five for each member

@@ -6,14 +6,13 @@ import numpy as np
 import torch
 
 from besnn.data import Dataset, keep_classes, load
-from besnn.detection.density import Density
 from besnn.detection.scoring import Scoring
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
 from besnn.experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
 from besnn.experiments.runs import Run, Workspace
 from besnn.fitting import Fitted
-from besnn.score_fitting import all_scores, fit_scoring
+from besnn.score_fitting import all_scores, combine, fit_densities, of_kind
 from besnn.training.config import ScoreConfig
 from besnn.training.source import Data
 
@@ -37,7 +36,7 @@ class Measured:
 def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     """Accuracy, and the figures of each score of the method (of evidence and of feature density) against each OOD set."""
     detector = fitted.detector
-    fit_every_density(detector, run.recipe.score, fitted.parts.training)
+    fit_every_density(detector, run.recipe.score, fitted.parts.training, fitted.parts.validation)
     layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
     test = official_test_set(run.in_name, run, workspace)
     known = keep_classes(test, detector.class_names).align_classes(detector.class_names)
@@ -58,14 +57,18 @@ def _every_score(detector: Detector, layers: Densities, dataset: Dataset) -> Sco
     return others | all_scores(detector, detector.scoring, dataset.inputs)
 
 
-def fit_every_density(detector: Detector, config: ScoreConfig, training: Data) -> None:
-    """Fits the densities that a recipe names to training features; the score that decides stays."""
-    decides, densities = detector.scoring, dict[str, Density](detector.scoring.densities)
-    for name in config.densities:
-        if name not in densities:
-            fit_scoring(detector, config.model_copy(update={"name": name}), training, None)
-            densities |= detector.scoring.densities
-    detector.scoring = Scoring(decides.evidence_kind, decides.name, densities, decides.combined)
+def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None = None) -> None:
+    """Fits the densities that a recipe names to training features, and combines the first with the method's score.
+
+    The score that decides stays. There is no combination without validation data.
+    """
+    decides = detector.scoring
+    missing = [kind for kind in config.densities if not of_kind(decides.densities, kind)]
+    densities = decides.densities | (fit_densities(detector, config, missing, training) if missing else {})
+    combined = decides.combined
+    if combined is None and validation is not None:
+        combined = combine(detector, of_kind(densities, config.densities[0]), validation)
+    detector.scoring = Scoring(decides.evidence_kind, decides.name, densities, combined)
 
 
 def accuracy_of(detector: Detector, known: Dataset) -> float:

@@ -76,7 +76,15 @@ def _train_and_measure(run: Run, measure: Measure, workspace: Workspace, watch: 
     recipe = run.recipe
     training = load(recipe.data.source, split="train", data_dir=workspace.data_dir)
     fabric = make_fabric(recipe.training.precision, workspace.accelerator)
-    fitted = fit_detector(recipe, training, fabric=fabric, run_folder=workspace.scratch(run), resume=True, reporter=watch)
+    fitted = fit_detector(
+        recipe,
+        training,
+        fabric=fabric,
+        run_folder=workspace.scratch(run),
+        resume=True,
+        reporter=watch,
+        plain_networks=workspace.plain_networks,
+    )
     if workspace.keep_weights:
         keep_weights(fitted.detector, workspace.weights(run))
     measured = measure(fitted, run, workspace)

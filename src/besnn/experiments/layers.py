@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
+from besnn.detection.block import block_name
 from besnn.detection.combined import CombinedScore
 from besnn.detection.neighbours import NearestNeighbourDensity
 from besnn.detection.scores import scores_for
@@ -28,7 +29,6 @@ CANDIDATES = {
         "trunk.stage1",
         "trunk.stage2",
         "trunk.stage3",
-        "trunk.stage4",
         "trunk",
         "head",
         "trunk.stage2+trunk",
@@ -51,7 +51,7 @@ def candidate_layers(recipe: Recipe) -> tuple[str, ...]:
 
 def score_name(layer: str) -> str:
     """What the nearest-neighbour score at a layer is called in records."""
-    return f"nearest-neighbour at {layer}"
+    return block_name("nearest-neighbour", layer)
 
 
 @torch.inference_mode()
@@ -75,8 +75,7 @@ def layer_outputs(
             with torch.autocast(x.device.type, GPU_TYPE, enabled=x.is_cuda):  # as the detector does
                 features = model.features(x)
             evidence = model.evidence(features.to(x.dtype))
-            outputs = {layer: [seen[name] for name in layer_names(layer)] for layer in layers}
-            yield evidence, {layer: inner_features(outputs[layer], model.members, evidence.dtype) for layer in layers}
+            yield evidence, {layer: inner_features(seen, layer, model.members, evidence.dtype) for layer in layers}
             for parts in seen.values():
                 parts.clear()
     finally:

@@ -8,14 +8,12 @@ from typing import Any
 
 from besnn.errors import InputError
 from besnn.experiments.baselines import method_overrides
+from besnn.experiments.benchmarks import BENCHMARKS
 from besnn.score_fitting import METHOD
 from besnn.training import Recipe, load_recipe, parse_recipe
 from besnn.training.record import read_record
 
-DEFAULT_SCORES = {"be-snn": "nearest-neighbour"}
-"""The score that a method is reported by, fixed before any test data is seen; a baseline's is the one its paper gives it."""
-
-_WHOLE_TRAINING_SET = ("data.validation=0", "data.calibration=0", "training.patience=null")
+_NOTHING_HELD_BACK = ("data.calibration=0", "training.patience=null")
 _EVERY_DENSITY = ("score.densities=[nearest-neighbour, class-gaussian]",)
 
 
@@ -74,19 +72,27 @@ class Workspace:
         """Where a run's trained network lies, if it was kept."""
         return self.results / "weights" / run.experiment / f"{run.name}.safetensors"
 
+    @property
+    def plain_networks(self) -> Path:
+        """Where the networks lie that runs begin with; those of one seed share one."""
+        return self.results / "runs" / "plain"
+
     def scratch(self, run: Run) -> Path:
         """Where an unfinished run keeps its checkpoint."""
         return self.results / "runs" / run.experiment / run.name
 
 
 def reproduction_recipe(in_name: str, method: str, seed: int, overrides: Iterable[str] = ()) -> Recipe:
-    """A method on a data set, as its results are reported: trained on the whole training set, with its score fixed by name.
+    """A method on a data set, as its results are reported: by a score that is fixed, a baseline by the one its paper gives it.
 
     >>> recipe = reproduction_recipe("fashion-mnist", "duq", seed=2)
     >>> recipe.data.validation, recipe.score.name, recipe.training.seed
     (0.0, 'method', 2)
     """
-    fixed = [*_WHOLE_TRAINING_SET, *_EVERY_DENSITY, f"score.name={DEFAULT_SCORES.get(method, METHOD)}"]
+    benchmark = BENCHMARKS.get(in_name)  # none of Two Moons, whose figure has no OOD set
+    score = benchmark.score if benchmark and method == "be-snn" else METHOD
+    held_out = benchmark.held_out if benchmark else 0
+    fixed = [f"data.validation={held_out}", *_NOTHING_HELD_BACK, *_EVERY_DENSITY, f"score.name={score}"]
     replaced = method_overrides(load_recipe(in_name), method)
     return load_recipe(in_name, [*replaced, *fixed, *overrides, f"training.seed={seed}"])
 

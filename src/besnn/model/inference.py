@@ -37,7 +37,7 @@ class InferenceNetwork(nn.Module):
     Args:
         model: trained; its classes are frozen if they were not.
         preprocessing: from raw inputs to the model's.
-        layer: an inner layer of the feature extractor, by name, or several as in `trunk.3+trunk`; None for its output.
+        layer: an inner layer of the feature extractor, by name, or several, see `layer_blocks`; None for its output.
     """
 
     _fused: tuple[nn.Module, ...] | None  # not a part of the state
@@ -46,7 +46,8 @@ class InferenceNetwork(nn.Module):
         super().__init__()
         if not model.frozen:
             model.freeze_classes()
-        self.model, self.preprocessing, self.layers = without_extractors(model), preprocessing, layer_names(layer)
+        self.model, self.preprocessing = without_extractors(model), preprocessing
+        self.layer, self.layers = layer, layer_names(layer)
         extractors = [_for_inference(extractor, *self.layers) for extractor in model.extractors()]
         self.extractors = nn.ModuleList(extractors)
         self.extractors.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
@@ -75,7 +76,9 @@ class InferenceNetwork(nn.Module):
         rows, *inner = zip(*outputs, strict=True) if self.layers else (outputs,)
         features = by_member(rows, self.model.members, x.dtype)
         evidence = self.model.evidence(features)
-        return evidence, inner_features(inner, self.model.members, x.dtype) if inner else features
+        if self.layer is not None:
+            features = inner_features(dict(zip(self.layers, inner, strict=True)), self.layer, self.model.members, x.dtype)
+        return evidence, features
 
     def _on_gpu(self, raw: Tensor) -> Outputs:
         if self._fused is None:

@@ -1,11 +1,12 @@
 """From a recipe's settings to networks."""
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import DataError, InputError
@@ -51,15 +52,11 @@ _FIXED_SIZES = {"fashion-convnet": 28, "cifar-resnet18": 32}
 
 def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
     """The backbone with the trunk of the model file `backbone.weights`; what stands behind the trunk starts afresh."""
-    backbone = build_backbone(config, input_shape)
-    trunk = dict(backbone.named_children()).get("trunk")
-    if trunk is None:
-        raise InputError(f"backbone {config.name!r} has no trunk to take from backbone.weights: leave the field out")
-    path = Path(config.weights or "")
     try:
-        prefix = "model/feature_extractor.trunk."
-        weights = {name.removeprefix(prefix): value for name, value in load_file(path).items() if name.startswith(prefix)}
-        trunk.load_state_dict(weights)
+        prefix = "model/feature_extractor."
+        tensors = load_file(Path(config.weights or ""))
+        weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        backbone = with_trunk(config, input_shape, weights)
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
@@ -67,8 +64,24 @@ def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) ->
             "besnn train --method softmax and the same backbone"
         ) from None
     if config.frozen:
-        freeze_weights(trunk)
+        freeze_weights(_trunk_of(backbone, config))
     return backbone
+
+
+def with_trunk(config: BackboneConfig, input_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> nn.Module:
+    """A fresh backbone but for its trunk, whose weights are among those of another."""
+    backbone = build_backbone(config, input_shape)
+    prefix = "trunk."
+    trunk = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    _trunk_of(backbone, config).load_state_dict(trunk)
+    return backbone
+
+
+def _trunk_of(backbone: nn.Module, config: BackboneConfig) -> nn.Module:
+    trunk = dict(backbone.named_children()).get("trunk")
+    if trunk is None:
+        raise InputError(f"backbone {config.name!r} has no trunk to start from: leave out backbone.weights and pretraining")
+    return trunk
 
 
 def freeze_weights(network: nn.Module) -> None:

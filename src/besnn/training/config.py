@@ -144,7 +144,8 @@ class ScoreConfig(Section):
     layer: str | None = Field(
         "trunk",
         description="the inner layer they look at; where there is none of that name, Φ's output. Several, as in "
-        "`trunk.3+trunk`, are each scaled to unit length and joined, with maps averaged over a 2 × 2 grid",
+        "`trunk.3+trunk`, are each scaled to unit length and joined, with maps averaged over a 2 × 2 grid; as in "
+        "`trunk.3,trunk`, each has densities of its own, which `combined` adds up",
     )
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
@@ -173,6 +174,11 @@ class Recipe(Section):
     backbone: BackboneConfig = BackboneConfig()
     method: MethodConfig = Field(BESNNConfig(), description="What to train; its name says which settings there are.")
     training: TrainingConfig = TrainingConfig()
+    pretraining: TrainingConfig | None = Field(
+        None,
+        description="train the backbone in a plain softmax network first, with these settings but the seed and precision of "
+        "`training`, and start from its trunk; null: start afresh",
+    )
     score: ScoreConfig = ScoreConfig()
     calibration: CalibrationConfig = CalibrationConfig()
 
@@ -195,6 +201,24 @@ class Recipe(Section):
                 f"penalty, only {terms}; leave the field out"
             )
         return self
+
+    @model_validator(mode="after")
+    def _pretrain_one_plain_network(self) -> Self:
+        if self.pretraining is None:
+            return self
+        if self.backbone.weights is not None:
+            raise ValueError("pretraining and backbone.weights each say what to start from: set only one of them")
+        if self.method.name == "deep-ensemble":
+            raise ValueError("pretraining would give all networks of a deep ensemble one start: leave it out")
+        self.plain()  # refuses what a softmax network's training cannot have
+        return self
+
+    def plain(self) -> "Recipe":
+        """The plain softmax network that `pretraining` describes, as a recipe of its own."""
+        assert self.pretraining is not None
+        training = self.pretraining.model_dump() | self.training.model_dump(include={"seed", "precision"})
+        changes = {"method": "softmax", "training": training, "pretraining": None, "score": {"name": "method"}}
+        return Recipe.model_validate({**self.model_dump(), **changes})
 
     @property
     def batch_size(self) -> int:

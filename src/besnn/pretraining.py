@@ -1,0 +1,60 @@
+"""Before the members learn: their backbone as one plain softmax network, which learns in less time."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import nn
+
+from besnn.model import Preprocessing
+from besnn.tensor_file import FileKind, read_tensor_file, write_tensor_file
+from besnn.training.build import build_method, with_trunk
+from besnn.training.config import Recipe
+from besnn.training.seeds import Draw, draw_seed, own_randomness
+from besnn.training.source import Source
+from besnn.training.trainer import Trainer
+
+PLAIN = FileKind("besnn-plain-network", version=1, noun="plain network", remedy="delete it to train it again")
+
+
+def pretrained_network(
+    recipe: Recipe,
+    num_classes: int,
+    source: Source,
+    preprocessing: Preprocessing,
+    fabric: Fabric,
+    *,
+    validation: Source | None,
+    resume: bool,
+    kept: Path | None,
+    **settings: Any,
+) -> nn.Module:
+    """A recipe's backbone with the trunk that a plain softmax network learned; what stands behind the trunk starts afresh.
+
+    Args:
+        recipe: its `pretraining` says how.
+        num_classes: C.
+        source: what to learn from.
+        preprocessing: from raw inputs to the network's.
+        fabric: devices and precision.
+        validation: held out, to say how it goes.
+        resume: continue from the run folder's checkpoint, if there is one.
+        kept: a file for the trained network. Where it exists, the network is not trained again.
+        settings: further attributes of the plain network's `Trainer`.
+    """
+    if kept is not None and kept.exists():
+        weights, _ = read_tensor_file(kept, PLAIN)
+    else:
+        plain = recipe.plain()
+        with own_randomness(fabric.device):
+            torch.manual_seed(draw_seed(plain.training.seed, Draw.WEIGHTS))
+            model, objective = build_method(plain, preprocessing.input_shape, num_classes)
+        Trainer(plain, model, objective, preprocessing, fabric, **settings).fit(source, validation, resume)
+        (extractor,) = model.extractors()
+        weights = {name: value.detach().cpu() for name, value in extractor.state_dict().items()}
+        if kept is not None and fabric.is_global_zero:
+            write_tensor_file(kept, PLAIN, weights, {})
+    with own_randomness(fabric.device):
+        torch.manual_seed(draw_seed(recipe.training.seed, Draw.WEIGHTS))
+        return with_trunk(recipe.backbone, preprocessing.input_shape, weights)
