@@ -112,7 +112,7 @@ def fit_detector(
         if network is None and recipe.backbone.weights is not None:
             network = pretrained_backbone(recipe.backbone, input_shape)
         model, objective = build_method(recipe, input_shape, classes, network)
-    check_score(recipe.score, model, has_validation=validation is not None)
+    check_score(recipe.score, model, held_out=0 if validation is None else len(validation))
     trainer = Trainer(
         recipe,
         model,

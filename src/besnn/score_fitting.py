@@ -26,14 +26,20 @@ from besnn.training.source import Data, in_order, open_source
 METHOD, AUTO = "method", "auto"
 
 
-def check_score(config: ScoreConfig, model: OODClassifier, has_validation: bool) -> None:
-    """Refuses a name or layers that `fit_scoring` would not know or could not fit; to be called before training."""
+def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> None:
+    """Refuses a name or layers that `fit_scoring` would not know or could not fit; to be called before training.
+
+    Args:
+        config: the recipe's.
+        model: what it is about.
+        held_out: how many validation inputs there are.
+    """
     name = config.name
     names = [AUTO, METHOD, COMBINED, *DENSITIES, *scores_for(model.evidence_kind)]
     if name not in names:
         raise InputError(f"score.name={name!r} is unknown for {model.method}: use one of {', '.join(names)}")
-    if name == COMBINED and not has_validation:
-        raise InputError("score.name='combined' needs validation data: set data.validation above 0")
+    if name == COMBINED and held_out < 2:
+        raise InputError("score.name='combined' needs validation data, two inputs at least: raise data.validation")
     existing_layers(model, config.layer)
     if name in DENSITIES and len(layer_blocks(config.layer)) > 1:
         raise InputError(
@@ -52,7 +58,7 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
         validation: held-out data, the reference for combining scores and for choosing one; with fewer than two rows of it
             `auto` means the method's own score.
     """
-    check_score(config, detector.model, has_validation=validation is not None)
+    check_score(config, detector.model, held_out=0 if validation is None else len(validation))
     kind, own = detector.model.evidence_kind, detector.model.default_score
     name = config.name
     if name == METHOD or (name == AUTO and (validation is None or len(validation) < 2)):

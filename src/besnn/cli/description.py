@@ -19,6 +19,7 @@ def facts_of(detector: Detector) -> dict[str, Any]:
         "feature_names": list(detector.feature_names),
         "class_names": list(detector.class_names),
         "score": detector.scoring.name,
+        "layer": detector.layer_for(detector.scoring.name),
         "calibration": None
         if threshold is None
         else {
@@ -36,7 +37,7 @@ def in_words(facts: Mapping[str, Any]) -> list[str]:
         f"method       {facts['method']}, {count(facts['members'], 'member')}, {facts['parameters']:,} parameters",
         f"inputs       {_inputs(facts['input_shape'])}",
         f"classes      {len(facts['class_names'])}: {shortened(facts['class_names'])}",
-        f"score        {facts['score']}",
+        f"score        {facts['score']}" + (f" at {facts['layer']}" if facts["layer"] else ""),
         f"calibration  {guarantee(facts['calibration'])}",
     ]
 

@@ -13,6 +13,7 @@ from besnn.data import Dataset, load
 from besnn.experiments.runs import Run, Workspace, reproduction_recipe
 from besnn.experiments.table2 import IMAGES, time_methods
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
+from besnn.parts import divide
 from besnn.training import Recipe, Trainer, build_method
 from besnn.training.fabric import make_fabric
 from besnn.training.provenance import hardware, provenance
@@ -99,13 +100,15 @@ def measure_cost(
         recipe = reproduction_recipe(in_name, method, 0, overrides)
         fabric = make_fabric(recipe.training.precision, workspace.accelerator)
         run = Run(COST, recipe, variant=hardware(fabric.device))
+        learnt_from = divide(training, recipe.data, recipe.training.seed).training
+        assert isinstance(learnt_from, Dataset)
         fields = {
             "experiment": COST,
             "variant": run.variant,
             "in": in_name,
             "images": IMAGES,
             "score_seconds": read_record(workspace.record(timed))["seconds"],
-            **_train_and_score(recipe, training, fabric, steps),
+            **_train_and_score(recipe, learnt_from, fabric, steps),
             "provenance": provenance(training.hashes, fabric.device),
         }
         write_record(workspace.record(run), fields)

@@ -12,6 +12,7 @@ from besnn.evaluation import ood_metrics
 from besnn.experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
 from besnn.experiments.runs import Run, Workspace
 from besnn.fitting import Fitted
+from besnn.model.inner import layer_blocks
 from besnn.score_fitting import all_scores, combine, fit_densities, of_kind
 from besnn.training.config import ScoreConfig
 from besnn.training.source import Data
@@ -63,7 +64,8 @@ def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, v
     The score that decides stays. There is no combination without validation data.
     """
     decides = detector.scoring
-    missing = [kind for kind in config.densities if not of_kind(decides.densities, kind)]
+    everywhere = max(1, len(layer_blocks(config.layer)))
+    missing = [kind for kind in config.densities if len(of_kind(decides.densities, kind)) < everywhere]
     densities = decides.densities | (fit_densities(detector, config, missing, training) if missing else {})
     combined = decides.combined
     if combined is None and validation is not None:

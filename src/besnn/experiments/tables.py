@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+from besnn.detection.scoring import COMBINED
 from besnn.evaluation.comparison import DETECTION_HEADER, PAPER_SCORE, Row, plus_minus, reported_scores
 from besnn.evaluation.records import Record, load_records, spread
 from besnn.evaluation.tables import Table, build_tables
@@ -61,7 +62,7 @@ def _reported(record: Record) -> Record:
     """A record of a further experiment with the scores that it is about; Tables 1 to 3 choose their own."""
     if record.setting.experiment in _WHOLE_TABLES:
         return record
-    others = [_DENSITY_SCORE] if record.setting.experiment == CONVERSION else []
+    others = [_DENSITY_SCORE, COMBINED] if record.setting.experiment == CONVERSION else []
     return _with_scores(record, [*reported_scores([record]), *others])
 
 

@@ -22,7 +22,9 @@ def layer_blocks(layer: str | None) -> tuple[tuple[str, ...], ...]:
     """
     blocks = () if layer is None else tuple(tuple(block.split("+")) for block in layer.split(","))
     if not all(name.strip() == name != "" for block in blocks for name in block):
-        raise InputError(f"layer {layer!r} has an empty name: write names with + or , between them, for instance trunk.3+trunk")
+        raise InputError(
+            f"layer {layer!r} has an empty name or spaces: write names with + or , between them, for instance trunk.3+trunk"
+        )
     if len(set(blocks)) < len(blocks):
         raise InputError(f"layer {layer!r} names the same layers twice: leave one of them out")
     return blocks
