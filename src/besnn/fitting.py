@@ -84,15 +84,23 @@ def fit_detector(
     fabric = fabric or make_fabric(recipe.training.precision)
     training = open_source(parts.training, fabric.device)
     validation = None if parts.validation is None else open_source(parts.validation, fabric.device)
+    given = preprocessing  # one that is fitted follows from the data
     preprocessing = preprocessing or Preprocessing.fit(training.sample())
     input_shape = preprocessing.input_shape
     recipe = recipe.model_copy(update={"backbone": resolve_backbone(recipe.backbone, input_shape)})
     network, classes = feature_extractor, len(parts.training.class_names)
+    reporter = reporter or Silent()
     checkpoints: dict[str, Any] = {"checkpoint_every": checkpoint_every, "checkpoint_pause": checkpoint_pause}
+    held_out = 0 if validation is None else len(validation)
     if recipe.pretraining is not None:
         if network is not None:
             raise InputError("pretraining trains the recipe's own backbone: leave it out for a network of your own")
-        identity = _identity(recipe.plain(), parts, None)
+        with own_randomness(fabric.device):  # what would be refused after the plain network's training is refused before it
+            check_score(recipe.score, build_method(recipe, input_shape, classes)[0], held_out)
+        identity = _identity(recipe.plain(), parts, given)
+        if run_folder is not None and not resume and fabric.is_global_zero:
+            (run_folder / "checkpoint.safetensors").unlink(missing_ok=True)  # another run's: see Trainer
+        reporter.phase("pretraining: the backbone as a plain softmax network")
         network = pretrained_network(
             recipe,
             classes,
@@ -104,15 +112,16 @@ def fit_detector(
             kept=None if plain_networks is None else plain_networks / f"{identity}.safetensors",
             run_folder=None if run_folder is None else run_folder / "plain",
             identity=identity,
-            reporter=reporter or Silent(),
+            reporter=reporter,
             **checkpoints,
         )
+        reporter.phase(f"training: {recipe.method.name}, from that network's trunk")
     with own_randomness(fabric.device):
         torch.manual_seed(draw_seed(recipe.training.seed, Draw.WEIGHTS))
         if network is None and recipe.backbone.weights is not None:
             network = pretrained_backbone(recipe.backbone, input_shape)
         model, objective = build_method(recipe, input_shape, classes, network)
-    check_score(recipe.score, model, held_out=0 if validation is None else len(validation))
+    check_score(recipe.score, model, held_out)
     trainer = Trainer(
         recipe,
         model,
@@ -120,8 +129,8 @@ def fit_detector(
         preprocessing,
         fabric,
         run_folder,
-        _identity(recipe, parts, network),
-        reporter or Silent(),
+        _identity(recipe, parts, given, network),
+        reporter,
         **checkpoints,
     )
     history = trainer.fit(training, validation, resume)
@@ -153,12 +162,13 @@ def _check_calibration(recipe: Recipe, calibration: Dataset | None) -> None:
         ) from None
 
 
-def _identity(recipe: Recipe, parts: Parts, network: nn.Module | None) -> str:
-    """A digest of all that decides how training goes, the weights of a network that was given among it."""
+def _identity(recipe: Recipe, parts: Parts, *given: nn.Module | None) -> str:
+    """A digest of all that decides how training goes, the preprocessing and the network that were given among it."""
     sha = hashlib.sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode())
-    for name, value in network.state_dict().items() if network is not None else ():
-        sha.update(f"{name}|{value.dtype}|{list(value.shape)}|".encode())
-        sha.update(value.detach().cpu().double().numpy().tobytes())
+    for module in given:
+        for name, value in module.state_dict().items() if module is not None else ():
+            sha.update(f"{name}|{value.dtype}|{list(value.shape)}|".encode())
+            sha.update(value.detach().cpu().double().numpy().tobytes())
     for part in (parts.training, parts.validation):
         if isinstance(part, Dataset):
             for array in (part.inputs, part.labels):

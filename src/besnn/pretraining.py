@@ -9,7 +9,7 @@ from torch import nn
 
 from besnn.model import Preprocessing
 from besnn.tensor_file import FileKind, read_tensor_file, write_tensor_file
-from besnn.training.build import build_method, with_trunk
+from besnn.training.build import build_method, trunk_of, with_trunk
 from besnn.training.config import Recipe
 from besnn.training.seeds import Draw, draw_seed, own_randomness
 from besnn.training.source import Source
@@ -26,6 +26,7 @@ def pretrained_network(
     fabric: Fabric,
     *,
     validation: Source | None,
+    run_folder: Path | None = None,
     resume: bool,
     kept: Path | None,
     **settings: Any,
@@ -39,21 +40,26 @@ def pretrained_network(
         preprocessing: from raw inputs to the network's.
         fabric: devices and precision.
         validation: held out, to say how it goes.
+        run_folder: where the plain network's checkpoints and logs go; None for nowhere.
         resume: continue from the run folder's checkpoint, if there is one.
         kept: a file for the trained network. Where it exists, the network is not trained again.
         settings: further attributes of the plain network's `Trainer`.
     """
-    if kept is not None and kept.exists():
+    # A run that began with a network of its own goes on with it: on a GPU another run's is not the same to the last bit.
+    begun = resume and run_folder is not None and (run_folder / "checkpoint.safetensors").exists()
+    if kept is not None and kept.exists() and not begun:
         weights, _ = read_tensor_file(kept, PLAIN)
     else:
         plain = recipe.plain()
         with own_randomness(fabric.device):
             torch.manual_seed(draw_seed(plain.training.seed, Draw.WEIGHTS))
             model, objective = build_method(plain, preprocessing.input_shape, num_classes)
-        Trainer(plain, model, objective, preprocessing, fabric, **settings).fit(source, validation, resume)
         (extractor,) = model.extractors()
+        trunk_of(extractor, recipe.backbone)  # says so before training, not after it, that there is none
+        trainer = Trainer(plain, model, objective, preprocessing, fabric, run_folder, section="pretraining", **settings)
+        trainer.fit(source, validation, resume)
         weights = {name: value.detach().cpu() for name, value in extractor.state_dict().items()}
-        if kept is not None and fabric.is_global_zero:
+        if kept is not None and not kept.exists() and fabric.is_global_zero:
             write_tensor_file(kept, PLAIN, weights, {})
     with own_randomness(fabric.device):
         torch.manual_seed(draw_seed(recipe.training.seed, Draw.WEIGHTS))

@@ -134,9 +134,13 @@ def fit_densities(detector: Detector, config: ScoreConfig, kinds: Sequence[str],
 
     densities: dict[str, Density] = {}
     for layer, block in _blocks(detector, features.shape[-1]).items():
+        own = features[..., block.start : block.stop].to(detector.device)
         for kind in kinds:
-            density = make(kind) if layer is None else BlockDensity(make(kind), block.start, block.stop - block.start)
-            densities[kind if layer is None else block_name(kind, layer)] = density.fit(features, labels)
+            density = make(kind).fit(own, labels)
+            if layer is None:
+                densities[kind] = density
+            else:
+                densities[block_name(kind, layer)] = BlockDensity(density, block.start, len(block))
     return densities
 
 

@@ -5,6 +5,7 @@ import torch
 
 from besnn.evaluation.paper import TABLE_2
 from besnn.experiments.baselines import method_overrides
+from besnn.experiments.runs import reproduction_recipe
 from besnn.training import Recipe, build_method, load_recipe, parse_recipe, shipped_recipes
 
 METHODS = ("be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble")
@@ -56,3 +57,35 @@ def test_a_score_that_the_method_lacks_gives_way_to_its_own() -> None:
     recipe = load_recipe("digits", ["score.name=tempered-entropy"])
     assert load_recipe("digits", method_overrides(recipe, "softmax")).score.name == "method"
     assert load_recipe("digits", ["score.name=auto", *method_overrides(load_recipe("digits"), "softmax")]).score.name == "auto"
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_cifar10s_methods_begin_with_one_plain_network_a_seed(seed: int) -> None:
+    """What shares the plain recipe, data and seed shares the network; the others are such networks themselves."""
+    recipes = {method: reproduction_recipe("cifar10", method, seed, ["data.validation=0.02"]) for method in METHODS}
+    pretrained = {method for method, recipe in recipes.items() if recipe.pretraining is not None}
+    assert pretrained == set(METHODS) - {"softmax", "deep-ensemble"}
+    ours = recipes["be-snn"].plain()
+    assert ours.training.seed == seed
+    assert all(recipes[method].plain() == ours for method in pretrained)
+    longer = {"epochs": recipes["softmax"].training.epochs}
+    for method in set(METHODS) - pretrained:  # the same settings, for as many epochs as the others have in all
+        assert recipes[method].training == ours.training.model_copy(update=longer)
+        assert recipes[method].backbone == ours.backbone
+
+
+def test_cifar10s_methods_go_through_the_data_equally_often() -> None:
+    def epochs(recipe: Recipe) -> int:
+        return recipe.training.epochs + (recipe.pretraining.epochs if recipe.pretraining else 0)
+
+    assert len({epochs(recipe_of("cifar10", method)) for method in METHODS}) == 1
+
+
+def test_elsewhere_another_method_starts_afresh() -> None:
+    """A plain network's settings were chosen for the recipe's own method; a deep ensemble could not have it at all."""
+    content = {"name": "mine", "data": {"source": "photos"}, "pretraining": {"epochs": 3}}
+    recipe = parse_recipe(content)
+    for method in METHODS[1:]:
+        assert parse_recipe(content, method_overrides(recipe, method)).pretraining is None
+    assert parse_recipe(content, method_overrides(recipe, "be-snn")).pretraining == recipe.pretraining
+    assert not any(word.startswith("pretraining") for word in method_overrides(load_recipe("digits"), "duq"))

@@ -134,6 +134,7 @@ def test_conversion_keeps_the_plain_weights_and_records_both(reproduce, tiny_res
         "ours, tempered-entropy",
         "ours, combined (default)",
         "ours, predictive-entropy (default)",
+        "ours, combined",
     ]
 
 
@@ -149,13 +150,33 @@ def test_cost_is_that_of_the_recipe(small, small_generator, workspace) -> None:
     )
     fields = read_record(workspace.record(run))
     rows = len(load("cifar10", data_dir=workspace.data_dir))
+    held_out = round(run.recipe.data.validation * rows)
+    assert held_out > 0
     assert run.recipe.training.gradient_every == 8
-    assert fields["steps"] == run.recipe.training.epochs * (rows // run.recipe.batch_size)
-    assert fields["seconds"] > (fields["steps"] - 8) * fields["seconds_per_step"] > 0
+    assert fields["steps"] == run.recipe.training.epochs * ((rows - held_out) // run.recipe.batch_size)
+    own_seconds = fields["seconds"] - fields["pretraining_seconds"]
+    assert own_seconds > (fields["steps"] - 8) * fields["seconds_per_step"] > 0
+    assert fields["pretraining_seconds"] > 0
     assert fields["score_seconds"] > 0
     assert fields["training_bytes"] is None  # of a CPU
     model, _ = build_method(run.recipe, (3, 32, 32), 10)
     assert fields["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_cost_of_both_trainings_adds_up(small, small_generator, workspace, monkeypatch) -> None:
+    clock = itertools.count()  # a second for every window, so that n steps take n / steps seconds
+    monkeypatch.setattr("besnn.experiments.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    changes = (*small["cifar10"], *small_generator, "data.validation=0.2", "training.batch_rows=16", "training.epochs=3")
+    seconds = {}
+    for name, plain in {"both": "pretraining={epochs: 5, batch_size: 30}", "one": "pretraining=null"}.items():
+        (run,) = measure_cost(
+            "cifar10", ["be-snn"], workspace, overrides=(*changes, plain), steps=8, rounds=2, say=lambda line: None
+        )
+        fields = read_record(workspace.record(run))
+        assert fields["steps"] == 3 * (360 // 16)  # of 450 images, a fifth of them held out
+        seconds[name] = fields["pretraining_seconds"], fields["seconds"]
+    before, own = 5 * (360 // 30) / 8, 3 * (360 // 16) / 8
+    assert seconds == {"both": (pytest.approx(before), pytest.approx(before + own)), "one": (0, pytest.approx(own))}
 
 
 def test_a_stopwatch_counts_slow_first_steps_once(monkeypatch) -> None:

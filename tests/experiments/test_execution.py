@@ -46,13 +46,13 @@ def small_besnn(small: Small, small_generator: tuple[str, ...]) -> tuple[str, ..
 
 
 def test_a_record_has_every_field_of_the_contract(workspace: Workspace, small: Small) -> None:
-    (run,) = table1_runs("cifar10", [0], small["cifar10"], methods=["duq"])
+    (run,) = table1_runs("cifar10", [0], [*small["cifar10"], "pretraining.epochs=2"], methods=["duq"])
     fields = execute(run, measure_detection, workspace, parallel=3)
     assert read_record(workspace.record(run)) == fields
     assert not workspace.scratch(run).exists()
     expected = {"experiment": "table1", "method": "duq", "in": "cifar10", "out": ["svhn"], "members": 1, "seed": 0}
     assert {name: fields[name] for name in expected} == expected
-    assert set(fields["scores"]) == {*scores_for("distances"), "nearest-neighbour", "class-gaussian"}
+    assert set(fields["scores"]) == {*scores_for("distances"), "nearest-neighbour", "class-gaussian", "combined"}
     for sets in fields["scores"].values():
         assert set(sets) == {"svhn"}
         assert set(sets["svhn"]) == {"auroc", "aupr_in", "aupr_out", "fpr95", "fpr95_ood", "n_in", "n_out"}
@@ -93,6 +93,39 @@ def test_a_record_says_where_a_run_was_continued(workspace: Workspace, small: Sm
     with pytest.raises(TimeUpError):
         execute(run, measure_nothing, workspace, deadline=3)  # a step is an epoch here
     assert execute(run, measure_nothing, workspace)["provenance"]["first_step"] == 3
+
+
+def test_runs_of_one_seed_begin_with_one_plain_network(workspace: Workspace, small: Small, tmp_path: Path) -> None:
+    changes = [*small["cifar10"], "pretraining={epochs: 2, batch_size: 64}"]
+    duq, gaussian = table1_runs("cifar10", [0], changes, methods=["duq", "gaussian"])
+    execute(duq, measure_nothing, workspace)
+    (kept,) = workspace.plain_networks.iterdir()
+    written = kept.stat().st_mtime_ns
+    shared = execute(gaussian, measure_nothing, workspace)
+    assert [path.stat().st_mtime_ns for path in workspace.plain_networks.iterdir()] == [written]
+    alone = execute(gaussian, measure_nothing, Workspace(tmp_path / "others", workspace.data_dir, "cpu"))
+    assert shared["weights"] == alone["weights"]
+    (other_seed,) = table1_runs("cifar10", [1], changes, methods=["gaussian"])
+    execute(other_seed, measure_nothing, workspace)
+    assert len(list(workspace.plain_networks.iterdir())) == 2
+    assert not workspace.scratch(duq).exists()
+    assert not workspace.scratch(gaussian).exists()
+
+
+@pytest.mark.usefixtures("steps_for_seconds")
+@pytest.mark.parametrize("deadline", [2, 6])  # of four steps as a plain network, and four of its own
+def test_a_run_stopped_in_either_training_continues_to_the_same_weights(
+    deadline: int, workspace: Workspace, small: Small, tmp_path: Path
+) -> None:
+    changes = [*small["cifar10"], "data.limit=64", "data.validation=0.1", "training.epochs=4", "training.batch_size=64"]
+    changes += ["training.batch_rows=null", "pretraining={epochs: 4, batch_size: 64}"]
+    (run,) = table1_runs("cifar10", [0], changes, methods=["gaussian"])
+    with pytest.raises(TimeUpError):
+        execute(run, measure_nothing, workspace, deadline=deadline)
+    continued = execute(run, measure_nothing, workspace)
+    assert continued["provenance"]["first_step"] == deadline
+    whole = execute(run, measure_nothing, Workspace(tmp_path / "others", workspace.data_dir, "cpu"))
+    assert continued["weights"] == whole["weights"]
 
 
 def test_a_run_that_another_table_has_is_not_done_twice(workspace: Workspace, small_besnn: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from besnn.data import load, two_moons
 from besnn.errors import InputError
+from besnn.fitting import fit_detector
 from besnn.model import BESNN, Preprocessing
 from besnn.objective import BESNNObjective
 from besnn.tensor_file import write_tensor_file
@@ -125,6 +126,21 @@ def normalise(fabric: Fabric, target: Path) -> None:
         write_tensor_file(target, CHECKPOINT, model.state_dict(), header)
 
 
+def pretrain(fabric: Fabric, folder: Path) -> None:
+    """Members that begin with a plain network, whose trunk has BatchNorm as all have: digits, some epochs."""
+    settings = ["data={source: digits, classes: [0, 1, 2, 3], calibration: 0}", "method.hidden_dim=32", "training.epochs=2"]
+    settings += ["backbone={name: convnet, hidden: [16, 16], feature_dim: 16}", "training.optimiser.learning_rate=0.05"]
+    recipe = parse_recipe(TINY, [*settings, "pretraining={epochs: 4, batch_size: 16, optimiser: {learning_rate: 0.05}}"])
+    places = {"run_folder": folder / "pretrained", "plain_networks": folder / "plain-networks"}
+    fitted = fit_detector(recipe, load("digits:train"), fabric=fabric, **places)
+    weights = fitted.detector.model.feature_extractor.state_dict()
+    state = torch.cat([value.double().flatten() for value in weights.values()])
+    everywhere = fabric.all_gather(state).view(fabric.world_size, -1)
+    if fabric.is_global_zero:
+        header = {"history": fitted.history, "spread": float((everywhere - state).abs().max())}
+        write_tensor_file(folder / "pretrained.safetensors", CHECKPOINT, weights, header)
+
+
 def main(processes: int, folder: Path) -> None:
     strategy = "ddp" if processes > 1 else "auto"
     fabric = make_fabric(accelerator="cpu", devices=processes, strategy=strategy)
@@ -133,6 +149,7 @@ def main(processes: int, folder: Path) -> None:
     train(fabric, RUNS["be-snn"], folder / "resumed", stop_after=9)  # in the midst of an epoch, after a checkpoint
     train(fabric, RUNS["be-snn"], folder / "resumed", resume=True)
     normalise(fabric, folder / "normalised.safetensors")
+    pretrain(fabric, folder)
     exact = Fabric(accelerator="cpu", devices=processes, strategy=strategy, precision="64-true")
     exact.launch()
     differentiate(exact, BESNNObjective(), folder / "gradients.safetensors")

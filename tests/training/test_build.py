@@ -5,7 +5,7 @@ from besnn.errors import InputError
 from besnn.layers import fast_parameters
 from besnn.model import cifar_resnet18, convnet, fashion_convnet, mlp
 from besnn.training import build_backbone, build_method
-from besnn.training.build import resolve_backbone
+from besnn.training.build import resolve_backbone, with_trunk
 from besnn.training.config import BackboneConfig
 
 
@@ -91,3 +91,29 @@ def test_duq_and_gaussian_settings_reach_model_and_objective(tiny_recipe):
         sizes[covariance] = sum(p.numel() for p in model.parameters())
     assert sizes["diagonal"] - sizes["identity"] == 2 * 4  # classes · features
     assert (objective.margin, objective.likelihood_weight) == (0.4, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("convnet", (3, 9, 8)), ("fashion-convnet", (1, 28, 28)), ("cifar-resnet18", (3, 32, 32))]
+)
+def test_a_trunk_is_taken_whole_and_nothing_else(name, shape):
+    config = BackboneConfig(name=name, hidden=(3, 4), widths=(3, 4, 5), width=2, feature_dim=6, head_dim=7)
+    other = build_backbone(config, shape)
+    other(torch.rand(8, *shape))  # moves the statistics of BatchNorm, which are part of a trunk
+    weights = {key: value.clone() for key, value in other.state_dict().items()}
+    backbone = with_trunk(config, shape, weights)
+    taken, given = backbone.state_dict(), other.state_dict()
+    assert all(torch.equal(taken[key], value) for key, value in given.items() if key.startswith("trunk."))
+    drawn = [key for key, _ in backbone.head.named_parameters()]
+    assert not any(torch.equal(taken[f"head.{key}"], given[f"head.{key}"]) for key in drawn)
+    with torch.no_grad():
+        next(backbone.trunk.parameters()).zero_()
+    assert all(torch.equal(value, weights[key]) for key, value in other.state_dict().items())  # a copy
+
+
+def test_a_trunk_of_another_shape_is_not_taken():
+    wide, narrow = (BackboneConfig(name="convnet", hidden=hidden, feature_dim=3) for hidden in ((4, 6), (4, 5)))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        with_trunk(narrow, (1, 8, 8), build_backbone(wide, (1, 8, 8)).state_dict())
+    with pytest.raises(InputError, match=r"backbone 'mlp' has no trunk to start from: leave out .* and pretraining"):
+        with_trunk(BackboneConfig(name="mlp"), (2,), {})

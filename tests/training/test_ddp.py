@@ -97,10 +97,11 @@ def test_gradients_through_the_penalty_are_exact(file, alone, together):
         torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-12)
 
 
-def test_with_batchnorm_the_quality_is_the_same(alone, together):
+@pytest.mark.parametrize("name", ["normalised", "pretrained"])
+def test_with_batchnorm_the_quality_is_the_same(name, alone, together):
     accuracies = []
     for folder in (alone, together):
-        weights, header = read_tensor_file(folder / "normalised.safetensors", CHECKPOINT)
+        weights, header = read_tensor_file(folder / f"{name}.safetensors", CHECKPOINT)
         assert all(bool(torch.isfinite(value).all()) for value in weights.values())
         assert header["spread"] == 0  # all processes end with the same weights and statistics
         accuracies.append(header["history"][-1]["validation_accuracy"])
@@ -112,6 +113,11 @@ def test_only_the_first_process_writes(together):
     for name in SAME:
         left = sorted(path.name.partition(".tfevents")[0] for path in (together / name).iterdir())
         assert left == ["checkpoint.safetensors", "events.out", "log.csv"]
+
+
+def test_a_plain_network_is_kept_once(together):
+    assert [path.suffix for path in (together / "plain-networks").iterdir()] == [".safetensors"]
+    assert (together / "pretrained" / "plain" / "log.csv").read_text().count("\n") == 1 + 4
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ def test_a_recipe_does_not_change_once_it_is_read():
         ("method=softmax", "method.name", "softmax"),
         ("method.members=2", "method.members", 2),
         ("data.source=a=b.csv", "data.source", "a=b.csv"),
+        ("pretraining={epochs: 3}", "pretraining.epochs", 3),
+        ("pretraining.optimiser.learning_rate=1e-3", "pretraining.optimiser.learning_rate", 0.001),
+        ("pretraining=null", "pretraining", None),
     ],
 )
 def test_overrides(override, path, value):
@@ -106,6 +109,14 @@ METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensem
         (["training.patience=3", "training.average_from=0.5"], ["'training'", "average_from", "patience"]),
         (["method=softmax", "training.gradient_every=4"], ["training.gradient_every=4", "softmax", "classification"]),
         (["method=duq", "training.ramps.entropy.end=0.5"], ["training.ramps.entropy", "duq", "classification, gradient"]),
+        (["pretraining=5"], ["'pretraining'", "5", "section"]),
+        (["pretraining.epochs=0"], ["'pretraining.epochs'", "0", "greater than 0"]),
+        (["pretraining={epoch: 5}"], ["'pretraining.epoch'", "unknown", "epochs"]),
+        (["pretraining={}", "backbone.weights=a.safetensors"], ["pretraining", "backbone.weights", "only one"]),
+        (["pretraining={}", "method=deep-ensemble"], ["pretraining", "deep ensemble", "leave it out"]),
+        (["pretraining.ramps.entropy.end=0.5"], ["pretraining.ramps.entropy", "softmax", "classification"]),
+        (["pretraining.gradient_every=4"], ["pretraining.gradient_every=4", "softmax", "no gradient", "leave the field out"]),
+        (["pretraining={patience: 3, average_from: 0.5}"], ["'pretraining'", "average_from", "patience"]),
         (["epochs"], ["--set 'epochs'", "field=value"]),
         (["=5"], ["--set '=5'", "field=value"]),
         (["training.epochs=[1"], ["--set 'training.epochs=[1'", "YAML"]),
@@ -119,6 +130,17 @@ def test_a_mistake_is_one_line_that_names_the_field_and_what_is_allowed(override
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "deep-ensemble"])
+def test_the_plain_network_of_a_recipe_is_a_softmax_networks_recipe(method):
+    """Whatever the method, its training and its score: runs of one seed begin with the same network."""
+    given = ["pretraining={epochs: 3, batch_size: 7, augment: {flip: true}}", "backbone.hidden=[5]", "data.validation=0.3"]
+    own = [f"method={method}", "training.epochs=9", "training.batch_size=11", "training.optimiser.name=adamw"]
+    common = ["training.seed=4", "training.precision=tf32"]
+    plain = parse_recipe(MINE, [*given, *own, *common, "score.neighbour=2", "score.name=nearest-neighbour"]).plain()
+    expected = ["training={epochs: 3, batch_size: 7, augment: {flip: true}}", *given[1:], *common, "method=softmax"]
+    assert plain == parse_recipe(MINE, [*expected, "score.name=method"])
 
 
 def test_recipes_are_read_from_files(tmp_path):

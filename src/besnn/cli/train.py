@@ -91,7 +91,7 @@ def train(
     given = [setting(field, value) for field, value in named.items() if value is not None]
     replaced = [] if method is None else method_overrides(choose_recipe(what, []), method.value)
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
-    run_folder, checkpoint = _open_run(output, run_folder, resume)
+    run_folder, checkpoints = _open_run(output, run_folder, resume)
     kind_of_data(recipe.data.source)
     image = recipe.data.image
     dataset = load_or_stream(
@@ -112,23 +112,25 @@ def train(
         raise typer.Exit(FAILED) from None  # all processes find the same fault, and the first one tells of it
     if fabric.is_global_zero:
         fitted.detector.save(output)
-        checkpoint.unlink(missing_ok=True)
+        for checkpoint in checkpoints:
+            checkpoint.unlink(missing_ok=True)
         announce(*_outcome(fitted, output, run_folder), as_json=json, quiet=quiet)
 
 
-def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path, Path]:
-    """The run's folder and checkpoint. While the latter exists the run is not finished, and is not thrown away unasked."""
+def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path, list[Path]]:
+    """The run's folder and checkpoints. While one of them exists the run is not finished, and is not thrown away unasked."""
     from besnn.errors import InputError
 
     if output.is_dir():
         raise InputError(f"--output {output} is a folder: give the model file to write, such as {output / 'model.safetensors'}")
     run_folder = run_folder or output.with_suffix(".run")
-    checkpoint = run_folder / "checkpoint.safetensors"
-    if checkpoint.exists() and not resume:
+    checkpoints = [folder / "checkpoint.safetensors" for folder in (run_folder, run_folder / "plain")]
+    left = [str(checkpoint) for checkpoint in checkpoints if checkpoint.exists()]
+    if left and not resume:
         raise InputError(
-            f"{run_folder} holds an unfinished run: continue it with --resume, or remove {checkpoint} to start anew"
+            f"{run_folder} holds an unfinished run: continue it with --resume, or remove {' and '.join(left)} to start anew"
         )
-    return run_folder, checkpoint
+    return run_folder, checkpoints
 
 
 def _outcome(fitted: "Fitted", output: Path, run_folder: Path) -> tuple[dict[str, object], list[str]]:

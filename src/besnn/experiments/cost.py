@@ -149,7 +149,8 @@ def _train(recipe: Recipe, dataset: Dataset, fabric: Fabric, watch: Stopwatch) -
     total = recipe.training.epochs * per_epoch
     # a window may be longer than a recipe that was cut short for a trial
     epochs = max(recipe.training.epochs, -(-2 * watch.steps // per_epoch))
-    long_enough = recipe.model_copy(update={"training": recipe.training.model_copy(update={"epochs": epochs})})
+    changes = {"epochs": epochs, "ramps": {}}  # terms that come in later are at work in the window too
+    long_enough = recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})
     with contextlib.suppress(EnoughError):
         Trainer(long_enough, model, objective, preprocessing, fabric, reporter=watch).fit(source)
     return model, preprocessing, total

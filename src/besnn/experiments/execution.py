@@ -39,8 +39,8 @@ class Watch(Silent):
         self.first_step = 0
 
     def start(self, done: int, total: int) -> None:
-        """Notes where training begins or continues."""
-        self.first_step = done
+        """Notes where training begins or continues: how many steps of all were taken before."""
+        self.first_step += done
 
     def step(self) -> None:
         """Looks at the clock."""

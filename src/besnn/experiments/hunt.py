@@ -1,5 +1,6 @@
 """The hunt for a recipe: many settings, judged on held-out data and made-up outliers, never on a set that is reported."""
 
+import math
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -67,7 +68,7 @@ def hunt_table(results: Path, in_name: str = "fashion-mnist") -> Table:
     """What was tried for a data set and how it went."""
     rows = []
     for fields in hunt_records(results, in_name):
-        scores = [f"{mean_auroc(fields, name):.4f}" for name in ("tempered-entropy", "nearest-neighbour", "combined")]
+        scores = [shown_auroc(fields, name) for name in ("tempered-entropy", "nearest-neighbour", "combined")]
         worst = min(fields["made_up"]["tempered-entropy"].items(), key=lambda kind: kind[1])
         accuracy = f"{100 * fields['validation_accuracy']:.2f} %"
         rows.append(Row((fields["variant"], accuracy, *scores, f"{worst[0]} {worst[1]:.3f}")))
@@ -90,7 +91,7 @@ def others_table(results: Path, in_name: str = "fashion-mnist") -> Table:
         if fields["method"] != "be-snn":
             own = OWN_SCORES[fields["method"]]
             accuracy = f"{100 * fields['validation_accuracy']:.2f} %"
-            rows.append(Row((fields["variant"], accuracy, own.replace("-", " "), f"{mean_auroc(fields, own):.4f}")))
+            rows.append(Row((fields["variant"], accuracy, own.replace("-", " "), shown_auroc(fields, own))))
     note = "One seed. AUROC: mean over the kinds of made-up outliers of a validation split of the training set."
     header = ("Setting", "Validation accuracy", "Score", "AUROC")
     return Table(f"{_title(in_name)}, other methods", header, 1, rows, note)
@@ -98,6 +99,12 @@ def others_table(results: Path, in_name: str = "fashion-mnist") -> Table:
 
 def _title(in_name: str) -> str:
     return "Recipe hunt" if in_name == "fashion-mnist" else f"Recipe hunt on {in_name}"
+
+
+def shown_auroc(fields: dict[str, Any], score: str) -> str:
+    """`mean_auroc` in a table; a dash where a record has no such score."""
+    auroc = mean_auroc(fields, score)
+    return "—" if math.isnan(auroc) else f"{auroc:.4f}"
 
 
 def mean_auroc(fields: dict[str, Any], score: str) -> float:

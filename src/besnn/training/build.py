@@ -64,7 +64,7 @@ def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) ->
             "besnn train --method softmax and the same backbone"
         ) from None
     if config.frozen:
-        freeze_weights(_trunk_of(backbone, config))
+        freeze_weights(trunk_of(backbone, config))
     return backbone
 
 
@@ -73,11 +73,12 @@ def with_trunk(config: BackboneConfig, input_shape: tuple[int, ...], weights: Ma
     backbone = build_backbone(config, input_shape)
     prefix = "trunk."
     trunk = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-    _trunk_of(backbone, config).load_state_dict(trunk)
+    trunk_of(backbone, config).load_state_dict(trunk)
     return backbone
 
 
-def _trunk_of(backbone: nn.Module, config: BackboneConfig) -> nn.Module:
+def trunk_of(backbone: nn.Module, config: BackboneConfig) -> nn.Module:
+    """The part of a backbone that can be trained before; a backbone without one is refused."""
     trunk = dict(backbone.named_children()).get("trunk")
     if trunk is None:
         raise InputError(f"backbone {config.name!r} has no trunk to start from: leave out backbone.weights and pretraining")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from besnn.model.inner import layer_names
-from besnn.training.methods import BatchEnsembleConfig, BESNNConfig, MethodConfig
+from besnn.training.methods import BatchEnsembleConfig, BESNNConfig, MethodConfig, SoftmaxConfig
 from besnn.training.section import Fraction, Section, Weight
 
 
@@ -191,15 +191,11 @@ class Recipe(Section):
         return {"name": "be-snn", **method} if isinstance(method, dict) else method
 
     @model_validator(mode="after")
-    def _schedule_existing_terms(self) -> Self:
-        terms = ", ".join(self.method.terms)
-        if unknown := [name for name in self.training.ramps if name not in self.method.terms]:
-            raise ValueError(f"training.ramps.{unknown[0]}: the objective of {self.method.name} has the terms {terms}")
-        if self.training.gradient_every > 1 and "gradient" not in self.method.terms:
-            raise ValueError(
-                f"training.gradient_every={self.training.gradient_every}: the objective of {self.method.name} has no gradient "
-                f"penalty, only {terms}; leave the field out"
-            )
+    def _train_what_there_is(self) -> Self:
+        _schedule_existing_terms("training", self.training, self.method)
+        for section, training in (("training", self.training), ("pretraining", self.pretraining)):
+            if training is not None and training.patience is not None and not self.data.validation:
+                raise ValueError(f"{section}.patience needs validation data: set data.validation above 0")
         return self
 
     @model_validator(mode="after")
@@ -210,7 +206,7 @@ class Recipe(Section):
             raise ValueError("pretraining and backbone.weights each say what to start from: set only one of them")
         if self.method.name == "deep-ensemble":
             raise ValueError("pretraining would give all networks of a deep ensemble one start: leave it out")
-        self.plain()  # refuses what a softmax network's training cannot have
+        _schedule_existing_terms("pretraining", self.pretraining, SoftmaxConfig(name="softmax"))
         return self
 
     def plain(self) -> "Recipe":
@@ -232,3 +228,15 @@ class Recipe(Section):
         """Into how many equal shares a batch divides: N where each member learns from its own inputs, else 1."""
         dealt = isinstance(self.method, BESNNConfig | BatchEnsembleConfig) and self.method.own_inputs
         return self.method.members if dealt else 1
+
+
+def _schedule_existing_terms(section: str, training: TrainingConfig, method: MethodConfig) -> None:
+    """Refuses settings of terms that a method's objective does not have; `section` is where in the recipe they stand."""
+    terms = ", ".join(method.terms)
+    if unknown := [name for name in training.ramps if name not in method.terms]:
+        raise ValueError(f"{section}.ramps.{unknown[0]}: the objective of {method.name} has the terms {terms}")
+    if training.gradient_every > 1 and "gradient" not in method.terms:
+        raise ValueError(
+            f"{section}.gradient_every={training.gradient_every}: the objective of {method.name} has no gradient penalty, "
+            f"only {terms}; leave the field out"
+        )

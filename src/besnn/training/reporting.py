@@ -11,6 +11,9 @@ Row = dict[str, float]
 class Reporter(Protocol):
     """Told how training goes."""
 
+    def phase(self, name: str) -> None:
+        """What is trained next, where more than one thing is."""
+
     def start(self, done: int, total: int) -> None:
         """Training begins, or continues, with `done` of `total` steps taken."""
 
@@ -26,6 +29,9 @@ class Reporter(Protocol):
 
 class Silent:
     """Says nothing."""
+
+    def phase(self, name: str) -> None:
+        """Nothing."""
 
     def start(self, done: int, total: int) -> None:
         """Nothing."""
@@ -48,6 +54,10 @@ class ProgressBar:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task: TaskID | None = None
+
+    def phase(self, name: str) -> None:
+        """Prints it."""
+        self.console.print(name, highlight=False, soft_wrap=True)
 
     def start(self, done: int, total: int) -> None:
         """Shows the bar."""

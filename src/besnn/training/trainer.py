@@ -62,6 +62,7 @@ class Trainer:
         checkpoint_every: steps between checkpoints; one more comes at the end of each epoch.
         checkpoint_pause: seconds that a process alone leaves between two of them, skipping those that come sooner, but for the
             last: those of a large network take longer than the steps between them.
+        section: where in the user's recipe the settings come from, for what there is to say about them.
     """
 
     recipe: Recipe
@@ -74,6 +75,7 @@ class Trainer:
     reporter: Reporter = field(default_factory=Silent)
     checkpoint_every: int = 200
     checkpoint_pause: float = 10.0
+    section: str = "training"
 
     def fit(self, source: Source, validation: Source | None = None, resume: bool = False) -> list[Row]:
         """Trains to the end of the recipe, or from a checkpoint on; returns the epochs' metrics."""
@@ -94,7 +96,7 @@ class Trainer:
     def _prepare(self, size: int, validation: Source | None) -> None:
         training = self.recipe.training
         if training.patience is not None and validation is None:
-            raise InputError("training.patience needs validation data: set data.validation above 0")
+            raise InputError(f"{self.section}.patience needs validation data: set data.validation above 0")
         shares = self.recipe.shares
         self.batch_size = min(self.recipe.batch_size, size // shares * shares)
         if not self.batch_size:
@@ -106,7 +108,7 @@ class Trainer:
             field = "batch_size" if training.batch_rows is None else "batch_rows"
             raise InputError(
                 f"a batch of {self.batch_size} does not divide among {self.fabric.world_size} processes{members}: "
-                f"change training.{field}"
+                f"change {self.section}.{field}"
             )
         self.preprocessing.to(self.fabric.device)
         if self.fabric.device.type == "cuda" and training.precision == "bf16":
@@ -185,7 +187,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=False)
         terms: Terms = self.loss_module(x, labels, factors)
         if not terms:
-            raise InputError("no term of the objective is at work: let training.ramps begin one of them at the start")
+            raise InputError(f"no term of the objective is at work: let {self.section}.ramps begin one of them at the start")
         self.fabric.backward(torch.stack(list(terms.values())).sum())
         return terms
 
@@ -201,7 +203,7 @@ class Trainer:
         if not finite or not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
             raise BesnnError(
                 f"training diverged in epoch {epoch} (the loss or a weight is not finite): "
-                "lower training.optimiser.learning_rate"
+                f"lower {self.section}.optimiser.learning_rate"
             )
         if self.recipe.training.patience is not None:
             self._keep_best(row["validation_loss"], epoch)
