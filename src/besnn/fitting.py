@@ -5,7 +5,6 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +17,10 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.model import Preprocessing
 from besnn.parts import Parts, divide
-from besnn.pretraining import pretrained_network
+from besnn.pretraining import plain_folder, pretrained_network
 from besnn.score_fitting import check_score, fit_scoring
 from besnn.training.build import build_method, pretrained_backbone, resolve_backbone
+from besnn.training.checkpoint import checkpoint_in
 from besnn.training.config import Recipe
 from besnn.training.fabric import make_fabric
 from besnn.training.provenance import provenance
@@ -90,16 +90,15 @@ def fit_detector(
     recipe = recipe.model_copy(update={"backbone": resolve_backbone(recipe.backbone, input_shape)})
     network, classes = feature_extractor, len(parts.training.class_names)
     reporter = reporter or Silent()
-    checkpoints: dict[str, Any] = {"checkpoint_every": checkpoint_every, "checkpoint_pause": checkpoint_pause}
     held_out = 0 if validation is None else len(validation)
     if recipe.pretraining is not None:
         if network is not None:
             raise InputError("pretraining trains the recipe's own backbone: leave it out for a network of your own")
-        with own_randomness(fabric.device):  # what would be refused after the plain network's training is refused before it
+        with own_randomness(fabric.device):  # a score that does not fit is refused before training, not between two
             check_score(recipe.score, build_method(recipe, input_shape, classes)[0], held_out)
         identity = _identity(recipe.plain(), parts, given)
         if run_folder is not None and not resume and fabric.is_global_zero:
-            (run_folder / "checkpoint.safetensors").unlink(missing_ok=True)  # another run's: see Trainer
+            checkpoint_in(run_folder).unlink(missing_ok=True)  # another run's: see Trainer
         reporter.phase("pretraining: the backbone as a plain softmax network")
         network = pretrained_network(
             recipe,
@@ -110,10 +109,11 @@ def fit_detector(
             validation=validation,
             resume=resume,
             kept=None if plain_networks is None else plain_networks / f"{identity}.safetensors",
-            run_folder=None if run_folder is None else run_folder / "plain",
+            run_folder=None if run_folder is None else plain_folder(run_folder),
             identity=identity,
             reporter=reporter,
-            **checkpoints,
+            checkpoint_every=checkpoint_every,
+            checkpoint_pause=checkpoint_pause,
         )
         reporter.phase(f"training: {recipe.method.name}, from that network's trunk")
     with own_randomness(fabric.device):
@@ -131,7 +131,8 @@ def fit_detector(
         run_folder,
         _identity(recipe, parts, given, network),
         reporter,
-        **checkpoints,
+        checkpoint_every,
+        checkpoint_pause,
     )
     history = trainer.fit(training, validation, resume)
     detector = Detector(

@@ -116,9 +116,8 @@ def fit_densities(detector: Detector, config: ScoreConfig, kinds: Sequence[str],
     """Densities of those kinds by name, fitted to training features: at the recipe's layers together, or at each set apart."""
     detector.layer = existing_layers(detector.model, config.layer)
     rows = np.arange(len(training))
-    if (
-        tuple(kinds) == ("nearest-neighbour",) and len(rows) > config.stored_rows
-    ):  # it would draw among the features, all computed
+    alone = tuple(kinds) == ("nearest-neighbour",)  # it would draw among the features, all computed
+    if alone and len(rows) > config.stored_rows:
         rows = np.sort(np.random.default_rng(0).choice(rows, config.stored_rows, replace=False))
     neighbour = min(config.neighbour, config.stored_rows, len(rows))
     feature_parts, label_parts = [], []

@@ -1,5 +1,8 @@
 import json
 
+import pytest
+
+from besnn.cli.description import facts_of, in_words
 from besnn.detector import Detector
 
 
@@ -22,3 +25,16 @@ def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
     assert "besnn 0." in words
     assert "grey images, 8x8" in besnn("inspect", stripes_model).out
     assert "none yet: run besnn calibrate" in besnn("inspect", uncalibrated_model).out
+
+
+@pytest.mark.parametrize(
+    ("score", "layer", "words"),
+    [
+        ("tempered-entropy", None, "tempered-entropy"),
+        ("combined", "trunk.0,trunk", "combined at trunk.0,trunk"),
+        ("nearest-neighbour at trunk", "trunk.0,trunk", "nearest-neighbour at trunk"),
+    ],
+)
+def test_a_score_is_named_with_the_layer_it_looks_at(score, layer, words, moons_model):
+    facts = facts_of(Detector.load(moons_model)) | {"score": score, "layer": layer}
+    assert f"score        {words}" in in_words(facts)

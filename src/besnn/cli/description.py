@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from besnn.detection.block import block_name, kind_of
 from besnn.detector import Detector
 
 _SHOWN_CLASSES = 10
@@ -37,7 +38,7 @@ def in_words(facts: Mapping[str, Any]) -> list[str]:
         f"method       {facts['method']}, {count(facts['members'], 'member')}, {facts['parameters']:,} parameters",
         f"inputs       {_inputs(facts['input_shape'])}",
         f"classes      {len(facts['class_names'])}: {shortened(facts['class_names'])}",
-        f"score        {facts['score']}" + (f" at {facts['layer']}" if facts["layer"] else ""),
+        f"score        {_score(facts['score'], facts['layer'])}",
         f"calibration  {guarantee(facts['calibration'])}",
     ]
 
@@ -66,6 +67,11 @@ def shortened(names: list[str]) -> str:
     """Some names, and how many more there are."""
     more = len(names) - _SHOWN_CLASSES
     return ", ".join(names[:_SHOWN_CLASSES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _score(name: str, layer: str | None) -> str:
+    """The score with what it looks at; a density at one of several layers has that in its name."""
+    return name if layer is None or kind_of(name) != name else block_name(name, layer)
 
 
 def _inputs(shape: list[int]) -> str:

@@ -50,7 +50,9 @@ def train(
     ] = None,
     method: Annotated[Method | None, typer.Option(help="Train this method, with its own defaults.", show_default=False)] = None,
     members: Annotated[int | None, typer.Option(help="How many members the ensemble has.", show_default=False)] = None,
-    epochs: Annotated[int | None, typer.Option(help="How often to go through the data.", show_default=False)] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="How often to go through the data, after any pretraining.", show_default=False)
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.", show_default=False)] = None,
     alpha: Annotated[float | None, typer.Option(help="The false-alarm rate to calibrate to.", show_default=False)] = None,
     label: Annotated[
@@ -120,11 +122,13 @@ def train(
 def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path, list[Path]]:
     """The run's folder and checkpoints. While one of them exists the run is not finished, and is not thrown away unasked."""
     from besnn.errors import InputError
+    from besnn.pretraining import plain_folder
+    from besnn.training.checkpoint import checkpoint_in
 
     if output.is_dir():
         raise InputError(f"--output {output} is a folder: give the model file to write, such as {output / 'model.safetensors'}")
     run_folder = run_folder or output.with_suffix(".run")
-    checkpoints = [folder / "checkpoint.safetensors" for folder in (run_folder, run_folder / "plain")]
+    checkpoints = [checkpoint_in(folder) for folder in (run_folder, plain_folder(run_folder))]
     left = [str(checkpoint) for checkpoint in checkpoints if checkpoint.exists()]
     if left and not resume:
         raise InputError(

@@ -109,7 +109,8 @@ class NearestNeighbourDensity:
 
     def _store(self, codes: Tensor, scale: Tensor) -> None:
         self._codes, self._scale = codes.cpu(), scale.cpu()
-        self._rows = self._in_metric(decode_rows(codes, scale))
+        # on the CPU, wherever they come from: so they are the same to the last bit as when a file is read
+        self._rows = self._in_metric(decode_rows(self._codes, self._scale))
         self._searches = []
 
     def _fitted(self) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,8 @@ def method_overrides(recipe: Recipe, method: str) -> list[str]:
     """Overrides, as `load_recipe` takes them, that put another method in the place of a recipe's own.
 
     In the shipped recipes of the paper's data sets they are the sections of `baselines.yaml`. Elsewhere the method comes with
-    its own defaults, and only what names a part of the other method's objective or scores is reset.
+    its own defaults; what names a part of the other method's objective or scores is reset, and there is no `pretraining`, whose
+    settings were chosen for the recipe's own method.
 
     >>> from besnn.training import load_recipe
     >>> overrides = method_overrides(load_recipe("fashion-mnist"), "softmax")

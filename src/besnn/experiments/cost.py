@@ -79,7 +79,8 @@ def measure_cost(
     """Measures every method by its recipe and writes a record of each.
 
     Nothing is trained to the end: the time to train is that of the first steps, compiling included, and of the recipe's other
-    steps at the pace of a window of real training steps. The time to score is Table 2's.
+    steps at the pace of a window of real training steps, with all terms of the objective at work. `pretraining` has a window of
+    its own, and its time is in the sum; memory is that of the training behind it. The time to score is Table 2's.
 
     Args:
         in_name: the benchmark.

@@ -11,7 +11,9 @@ from besnn.experiments.baselines import method_overrides
 from besnn.experiments.benchmarks import BENCHMARKS
 from besnn.score_fitting import METHOD
 from besnn.training import Recipe, load_recipe, parse_recipe
+from besnn.training.provenance import source_commit
 from besnn.training.record import read_record
+from besnn.version import __version__
 
 _NOTHING_HELD_BACK = ("data.calibration=0", "training.patience=null")
 _EVERY_DENSITY = ("score.densities=[nearest-neighbour, class-gaussian]",)
@@ -74,8 +76,8 @@ class Workspace:
 
     @property
     def plain_networks(self) -> Path:
-        """Where the networks lie that runs begin with; those of one seed share one."""
-        return self.results / "runs" / "plain"
+        """Where the networks lie that runs begin with: those of one seed share one, if the same commit made it."""
+        return self.results / "runs" / "plain" / (source_commit() or __version__)
 
     def scratch(self, run: Run) -> Path:
         """Where an unfinished run keeps its checkpoint."""

@@ -19,7 +19,7 @@ from besnn.experiments.layer_table import layer_table
 from besnn.experiments.trained import detector_table
 from besnn.training.record import read_record
 
-_PLAIN_SCORE, _DENSITY_SCORE = "softmax-entropy", "nearest-neighbour"
+_PLAIN_SCORE = "softmax-entropy"
 _WHOLE_TABLES = ("table1", "table2", "table3")
 
 
@@ -62,7 +62,7 @@ def _reported(record: Record) -> Record:
     """A record of a further experiment with the scores that it is about; Tables 1 to 3 choose their own."""
     if record.setting.experiment in _WHOLE_TABLES:
         return record
-    others = [_DENSITY_SCORE, COMBINED] if record.setting.experiment == CONVERSION else []
+    others = [COMBINED] if record.setting.experiment == CONVERSION else []
     return _with_scores(record, [*reported_scores([record]), *others])
 
 

@@ -13,6 +13,11 @@ from besnn.tensor_file import FileKind, Tensors, read_tensor_file, write_tensor_
 CHECKPOINT = FileKind("besnn-checkpoint", version=1, noun="checkpoint", remedy="delete it to start the run again")
 
 
+def checkpoint_in(run_folder: Path) -> Path:
+    """Where a run keeps its checkpoint."""
+    return run_folder / "checkpoint.safetensors"
+
+
 @dataclass
 class Progress:
     """Where a run stands.

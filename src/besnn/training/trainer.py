@@ -20,7 +20,7 @@ from besnn.files import remove_partials
 from besnn.model import Objective, OODClassifier, Preprocessing
 from besnn.objective.processes import share_buffers, sum_over_processes
 from besnn.training.augment import augment
-from besnn.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from besnn.training.checkpoint import Progress, checkpoint_in, load_checkpoint, save_checkpoint
 from besnn.training.compiled import CompiledStep
 from besnn.training.config import Recipe
 from besnn.training.graphs import GraphedStep, Step, Terms
@@ -129,7 +129,7 @@ class Trainer:
         if self.run_folder is None:
             return
         self.run_folder.mkdir(parents=True, exist_ok=True)
-        self.checkpoint = self.run_folder / "checkpoint.safetensors"
+        self.checkpoint = checkpoint_in(self.run_folder)
         if resume and self.checkpoint.exists():
             self.progress, self.kept = load_checkpoint(
                 self.checkpoint, self.identity, self.model, self.optimiser, self.fabric.device
