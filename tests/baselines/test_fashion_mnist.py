@@ -32,7 +32,7 @@ def images(real_data_dir: Path) -> dict[str, tuple[Tensor, Tensor]]:
 def test_learns_fashion_mnist(baseline: Any, images: dict[str, tuple[Tensor, Tensor]]) -> None:
     torch.manual_seed(0)
     model = baseline.build(lambda: fashion_convnet(feature_dim=FEATURES, widths=(8, 16, 16)), 10, FEATURES)
-    baseline.fit(model, *images["train"], epochs=3, batch=32)
+    baseline.fit(model, *images["train"], epochs=2, batch=32)
     x, labels = images["test"]
     with torch.no_grad():
         predicted = model.log_probabilities(model(x)).argmax(dim=1)
