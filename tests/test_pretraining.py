@@ -163,7 +163,9 @@ def test_a_stopped_plain_network_continues_only_as_itself(overrides, recipe_of, 
         fit_detector(recipe_of(*overrides), stripes, run_folder=tmp_path, resume=True)
 
 
-def test_members_do_not_continue_behind_another_plain_network(recipe_of, stripes, tmp_path):
+@pytest.fixture
+def stopped_beside_another(recipe_of, stripes, tmp_path):
+    """Where a run lies that was stopped when its members learned, its kept plain network replaced by that of another seed."""
     places = {"run_folder": tmp_path / "run", "plain_networks": tmp_path / "plain"}
     with pytest.raises(KeyboardInterrupt):
         fit_detector(recipe_of(), stripes, reporter=Count(PLAIN_STEPS + 5), **places)
@@ -171,21 +173,21 @@ def test_members_do_not_continue_behind_another_plain_network(recipe_of, stripes
     fit_detector(recipe_of("training.seed=1"), stripes, plain_networks=tmp_path / "others")
     (other,) = (tmp_path / "others").iterdir()
     other.replace(own)
-    shutil.rmtree(tmp_path / "run" / "plain")
+    return places
+
+
+def test_members_do_not_continue_behind_another_plain_network(recipe_of, stripes, stopped_beside_another):
+    shutil.rmtree(stopped_beside_another["run_folder"] / "plain")
     with pytest.raises(InputError, match="belongs to another recipe or other data"):
-        fit_detector(recipe_of(), stripes, resume=True, **places)
+        fit_detector(recipe_of(), stripes, resume=True, **stopped_beside_another)
 
 
-def test_a_run_that_trained_its_plain_network_continues_with_it_whatever_another_one_kept(recipe_of, stripes, tmp_path):
+def test_a_run_that_trained_its_plain_network_continues_with_it_whatever_another_one_kept(
+    recipe_of, stripes, stopped_beside_another
+):
     """On a GPU two runs that train the same network side by side do not end with the same bits."""
-    places = {"run_folder": tmp_path / "run", "plain_networks": tmp_path / "plain"}
-    with pytest.raises(KeyboardInterrupt):
-        fit_detector(recipe_of(), stripes, reporter=Count(PLAIN_STEPS + 5), **places)
-    (own,) = (tmp_path / "plain").iterdir()
-    fit_detector(recipe_of("training.seed=1"), stripes, plain_networks=tmp_path / "others")
-    (other,) = (tmp_path / "others").iterdir()
-    other.replace(own)
-    assert same_model(fit_detector(recipe_of(), stripes, resume=True, **places), fit_detector(recipe_of(), stripes))
+    continued = fit_detector(recipe_of(), stripes, resume=True, **stopped_beside_another)
+    assert same_model(continued, fit_detector(recipe_of(), stripes))
 
 
 def test_logs_of_both_trainings_are_kept_apart(recipe_of, stripes, tmp_path):
