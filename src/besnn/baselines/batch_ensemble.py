@@ -26,6 +26,7 @@ class BatchEnsembleClassifier(BatchEnsembled):
         members: N.
         norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
         init: how fast weights start; see `besnn.layers.initialise`.
+        mirror: in evaluation, show every second member mirror images; see `BESNN`.
 
     >>> import torch
     >>> from besnn.model import two_moons_mlp
@@ -46,12 +47,13 @@ class BatchEnsembleClassifier(BatchEnsembled):
         members: int = 4,
         norm: str = "shared",
         init: Initialiser | None = None,
+        mirror: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(num_classes, feature_dim=feature_dim)
         self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init)
         self.head = BatchEnsembleLinear(feature_dim, num_classes, members=members, init=init)
-        self.num_classes, self.feature_dim, self.members = num_classes, feature_dim, members
+        self.num_classes, self.feature_dim, self.members, self.mirror = num_classes, feature_dim, members, mirror
 
     def evidence(self, features: Tensor) -> Tensor:
         """Logits, `[members, batch, classes]`."""

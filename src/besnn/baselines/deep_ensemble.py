@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from besnn.baselines.softmax import SoftmaxObjective, cross_entropy, log_mean_softmax
 from besnn.checks import check_inputs
 from besnn.errors import InputError
+from besnn.layers import mirror_views
 from besnn.model import EvidenceKind, OODClassifier
 from besnn.model.extractor import check_plain, check_sizes, checked_features
 
@@ -21,6 +22,7 @@ class DeepEnsemble(OODClassifier):
         feature_extractors: Φ_1 … Φ_N, each mapping a batch to `[batch, feature_dim]`, each with weights of its own.
         num_classes: C.
         feature_dim: d.
+        mirror: in evaluation, show every second network mirror images; see `BESNN`.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = DeepEnsemble([two_moons_mlp() for _ in range(4)], num_classes=2, feature_dim=32)
@@ -32,7 +34,9 @@ class DeepEnsemble(OODClassifier):
     default_score: ClassVar[str] = "predictive-entropy"
     evidence_kind: ClassVar[EvidenceKind] = "logits"
 
-    def __init__(self, feature_extractors: Sequence[nn.Module], num_classes: int, feature_dim: int) -> None:
+    def __init__(
+        self, feature_extractors: Sequence[nn.Module], num_classes: int, feature_dim: int, mirror: bool = False
+    ) -> None:
         super().__init__()
         check_sizes(num_classes, feature_dim=feature_dim)
         if not feature_extractors:
@@ -43,6 +47,7 @@ class DeepEnsemble(OODClassifier):
         self.feature_extractors = nn.ModuleList(feature_extractors)
         self.heads = nn.ModuleList(nn.Linear(feature_dim, num_classes) for _ in feature_extractors)
         self.num_classes, self.feature_dim, self.members = num_classes, feature_dim, len(feature_extractors)
+        self.mirror = mirror
 
     def extractors(self) -> list[nn.Module]:
         """Φ_1 … Φ_N."""
@@ -51,7 +56,9 @@ class DeepEnsemble(OODClassifier):
     def features(self, x: Tensor) -> Tensor:
         """Φ_n(x) of every member, `[members, batch, d]`, from a batch `[batch, ...]`."""
         check_inputs(x)
-        return torch.stack([checked_features(extractor(x), self.feature_dim) for extractor in self.feature_extractors])
+        views = mirror_views(x, self.members) if self.mirror and not self.training else [x] * self.members
+        pairs = zip(self.feature_extractors, views, strict=True)
+        return torch.stack([checked_features(extractor(view), self.feature_dim) for extractor, view in pairs])
 
     def evidence(self, features: Tensor) -> Tensor:
         """Logits, `[members, batch, classes]`."""

@@ -1,4 +1,4 @@
-"""The ablations: the gradient penalty's weight, and the entropy term with either estimator or without it.
+"""The ablations: the gradient penalty's weight, the entropy term with either estimator or without it, and mirror images.
 
 The paper's third, tempered against plain softmax over N, needs no runs: each of Table 3's records holds both scores.
 """
@@ -28,6 +28,8 @@ def ablation_runs(in_name: str, seeds: Iterable[int], overrides: Sequence[str] =
     settings |= {
         f"entropy by {name}": [f"method.estimator={name}", f"method.entropy_weight={entropy_weight}"] for name in ESTIMATORS
     }
+    if base.mirror:
+        settings["no mirror images"] = ["method.mirror=false"]
     runs = []
     for seed in seeds:
         recipes = {name: reproduction_recipe(in_name, "be-snn", seed, [*overrides, *own]) for name, own in settings.items()}

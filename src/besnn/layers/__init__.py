@@ -12,7 +12,7 @@ from besnn.layers.fold import fold
 from besnn.layers.initialise import initialiser, normal, ones, random_sign
 from besnn.layers.layer import BatchEnsembleLayer, fast_parameters, members_of
 from besnn.layers.linear import BatchEnsembleLinear
-from besnn.layers.members import split_members, tile
+from besnn.layers.members import mirror_views, split_members, tile
 from besnn.layers.norm import MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d
 from besnn.layers.tap import Tapped
 
@@ -33,6 +33,7 @@ __all__ = [
     "fold",
     "initialiser",
     "members_of",
+    "mirror_views",
     "normal",
     "ones",
     "random_sign",

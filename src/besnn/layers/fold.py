@@ -23,7 +23,7 @@ from besnn.layers.rewrite import Rewrite
 from besnn.layers.tap import Tapped, check_layer
 
 
-def fold(module: nn.Module, *taps: str, grouped: bool = False) -> nn.Module:
+def fold(module: nn.Module, *taps: str, grouped: bool = False, mirror: bool = False) -> nn.Module:
     """An equal network of plain per-member weights, in evaluation mode: r, s, bias and BatchNorm are multiplied out.
 
     Args:
@@ -31,10 +31,11 @@ def fold(module: nn.Module, *taps: str, grouped: bool = False) -> nn.Module:
         taps: names of inner layers, as in `named_modules`, whose outputs are wanted too.
         grouped: run the members' convolutions as one grouped convolution in place of one for each member. That is fewer
             launches, which pays on a GPU for a few inputs at a time, and slower otherwise.
+        mirror: tile the input with mirror images for every second member, see `besnn.layers.tile`.
 
     Returns:
         A module that takes the *untiled* input `[batch, ...]` and returns the same member-major rows
-        `[members · batch, ...]` that `module.eval()(tile(x, members))` returns; with `taps`, a tuple of these
+        `[members · batch, ...]` that `module.eval()(tile(x, members))` returns ; with `taps`, a tuple of these
         and each inner layer's.
 
     >>> from besnn.layers import BatchEnsembleConv2d
@@ -52,8 +53,8 @@ def fold(module: nn.Module, *taps: str, grouped: bool = False) -> nn.Module:
         traced = _trace(_Root(copy.deepcopy(module).eval()), taps)
         if traced is None:  # then fold each layer where it stands
             in_place = fold_layers(copy.deepcopy(module).eval(), members)
-            return _OnTiled(Tapped(in_place, *taps) if taps else in_place, members).eval()
-        return Rewrite(*traced, members, grouped).run().eval()
+            return _OnTiled(Tapped(in_place, *taps) if taps else in_place, members, mirror).eval()
+        return Rewrite(*traced, members, grouped, mirror).run().eval()
 
 
 class _Root(nn.Module):
@@ -68,12 +69,12 @@ class _Root(nn.Module):
 
 
 class _OnTiled(nn.Module):
-    def __init__(self, module: nn.Module, members: int) -> None:
+    def __init__(self, module: nn.Module, members: int, mirror: bool) -> None:
         super().__init__()
-        self.module, self.members = module, members
+        self.module, self.members, self.mirror = module, members, mirror
 
     def forward(self, x: Tensor) -> Any:
-        return self.module(tile(x, self.members))
+        return self.module(tile(x, self.members, mirror=self.mirror))
 
 
 def _in_place(operation: Callable[..., Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:

@@ -35,10 +35,13 @@ class Rewrite:
         tapped: the nodes whose values are wanted too.
         members: N.
         grouped: run the members' convolutions as one grouped convolution, or each by itself.
+        mirror: show every second member the mirror images of the input.
     """
 
-    def __init__(self, root: nn.Module, graph: fx.Graph, tapped: Sequence[fx.Node], members: int, grouped: bool) -> None:
-        self.root, self.old, self.tapped, self.members = root, graph, tapped, members
+    def __init__(
+        self, root: nn.Module, graph: fx.Graph, tapped: Sequence[fx.Node], members: int, grouped: bool, mirror: bool = False
+    ) -> None:
+        self.root, self.old, self.tapped, self.members, self.mirror = root, graph, tapped, members, mirror
         self.convolved = "packed" if grouped else "apart"
         self.new = fx.Graph()
         self.value: dict[fx.Node, Value] = {}
@@ -68,7 +71,10 @@ class Rewrite:
 
     def _rewrite(self, node: fx.Node) -> tuple[Value, str | None]:
         if node.op == "placeholder":
-            return (self.new.node_copy(node),), "shared"
+            new = self.new.node_copy(node)
+            if self.mirror:
+                return (self.new.call_function(tile, (new, self.members), {"mirror": True}),), "rows"
+            return (new,), "shared"
         if node.op == "get_attr":
             return (self.new.node_copy(node),), None
         if node.op == "output":

@@ -37,6 +37,8 @@ class BESNN(BatchEnsembled):
         share: layers of a plain extractor to leave as they are; see `besnn.layers.batch_ensemble`.
         length_scale: ℓ; distances are of features divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions
             start far from all classes, where the kernel is nothing; a larger ℓ brings them within its reach.
+        mirror: in evaluation, show every second member mirror images, left to right; for images whose mirror images are of the
+            same class, and a network that has seen such in training.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4, noise_dim=8, hidden_dim=32)
@@ -64,6 +66,7 @@ class BESNN(BatchEnsembled):
         init: Initialiser | None = None,
         share: Collection[str | type[nn.Module]] = (),
         length_scale: float = 1.0,
+        mirror: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(num_classes, feature_dim=feature_dim, noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
@@ -72,7 +75,7 @@ class BESNN(BatchEnsembled):
         if not SMALLEST_SCALE <= length_scale <= 1 / SMALLEST_SCALE:
             raise InputError(f"length_scale={length_scale}: pass a number from {SMALLEST_SCALE:g} to {1 / SMALLEST_SCALE:g}")
         self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
-        self.length_scale = length_scale
+        self.length_scale, self.mirror = length_scale, mirror
         self.register_buffer("class_mean", None)
         self.register_buffer("class_spread", None)
 

@@ -20,7 +20,7 @@ class BatchEnsembled(OODClassifier):
     def features(self, x: Tensor) -> Tensor:
         """Φ_n(x) of every member, `[members, batch, d]`, from an untiled batch `[batch, ...]`."""
         check_inputs(x)
-        return self.feature_rows(tile(x, self.members))
+        return self.feature_rows(tile(x, self.members, mirror=self.mirror and not self.training))
 
     def feature_rows(self, rows: Tensor) -> Tensor:
         """As `features`, from rows that stand member-major already, `[members · batch, ...]`."""

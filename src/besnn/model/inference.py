@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import InputError
-from besnn.layers import Tapped, batch_ensemble, fold, members_of, ones
+from besnn.layers import Tapped, batch_ensemble, fold, members_of, mirror_views, ones
 from besnn.layers.folded import FoldedLinear
 from besnn.layers.fuse import fuse
 from besnn.layers.side_by_side import SideBySide
@@ -48,7 +48,7 @@ class InferenceNetwork(nn.Module):
             model.freeze_classes()
         self.model, self.preprocessing = without_extractors(model), preprocessing
         self.layer, self.layers = layer, layer_names(layer)
-        extractors = [_for_inference(extractor, *self.layers) for extractor in model.extractors()]
+        extractors = [_for_inference(extractor, model.mirror, *self.layers) for extractor in model.extractors()]
         self.extractors = nn.ModuleList(extractors)
         self.extractors.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
         self.eval()
@@ -72,13 +72,18 @@ class InferenceNetwork(nn.Module):
         if x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(raw.device.type, GPU_TYPE) if half else nullcontext():
-            outputs = [extractor(x) for extractor in extractors]
+            outputs = [extractor(view) for extractor, view in zip(extractors, self._views(x), strict=True)]
         rows, *inner = zip(*outputs, strict=True) if self.layers else (outputs,)
         features = by_member(rows, self.model.members, x.dtype)
         evidence = self.model.evidence(features)
         if self.layer is not None:
             features = inner_features(dict(zip(self.layers, inner, strict=True)), self.layer, self.model.members, x.dtype)
         return evidence, features
+
+    def _views(self, x: Tensor) -> list[Tensor]:
+        """What each extractor looks at. A batch ensemble mirrors for its members itself."""
+        networks = len(self.extractors)
+        return mirror_views(x, networks) if self.model.mirror and networks > 1 else [x] * networks
 
     def _on_gpu(self, raw: Tensor) -> Outputs:
         if self._fused is None:
@@ -126,10 +131,10 @@ def without_extractors(model: OODClassifier) -> OODClassifier:
     return copy.deepcopy(model, {id(extractor): nn.Identity() for extractor in model.extractors()})
 
 
-def _for_inference(extractor: nn.Module, *layers: str) -> nn.Module:
+def _for_inference(extractor: nn.Module, mirror: bool, *layers: str) -> nn.Module:
     """The extractor folded; a plain one as the ensemble of one member that it is."""
     if members_of(extractor) is not None:
-        return fold(extractor, *layers)
+        return fold(extractor, *layers, mirror=mirror)
     try:
         return fold(batch_ensemble(extractor, 1, init=ones()), *layers)
     except InputError:  # it has layers that no batch ensemble has, or none that it could have

@@ -18,6 +18,7 @@ class OODClassifier(nn.Module, ABC):
         evidence_kind: what `evidence` returns, which decides the scores that apply to it.
         members: N; 1 for a single network.
         num_classes: C.
+        mirror: show every second member mirror images, left to right, once it is trained.
     """
 
     method: ClassVar[str]
@@ -25,6 +26,7 @@ class OODClassifier(nn.Module, ABC):
     evidence_kind: ClassVar[EvidenceKind]
     members: int
     num_classes: int
+    mirror: bool = False
     feature_extractor: nn.Module
 
     @abstractmethod

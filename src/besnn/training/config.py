@@ -196,6 +196,10 @@ class Recipe(Section):
         for section, training in (("training", self.training), ("pretraining", self.pretraining)):
             if training is not None and training.patience is not None and not self.data.validation:
                 raise ValueError(f"{section}.patience needs validation data: set data.validation above 0")
+        if self.method.mirror and not self.training.augment.flip:
+            raise ValueError(
+                "method.mirror=true shows members mirror images, and training.augment.flip=false never did: set both or neither"
+            )
         return self
 
     @model_validator(mode="after")

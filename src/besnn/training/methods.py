@@ -41,6 +41,10 @@ Norm = Annotated[Literal["shared", "member"], Field(description="BatchNorm share
 OverClasses = Annotated[Literal["sum", "mean"], Field(description="how the classification loss adds up over classes")]
 SquaredNorm = Annotated[bool, Field(description="penalise the gradient's squared norm, not the norm")]
 OwnInputs = Annotated[bool, Field(description="deal a batch out to the members instead of showing all of it to each")]
+Mirror = Annotated[
+    bool,
+    Field(description="once trained, show every second member mirror images, left to right; needs `training.augment.flip`"),
+]
 Smoothing = Annotated[float, Field(ge=0, lt=1, description="share of a label's weight that goes to all classes alike")]
 
 
@@ -51,6 +55,11 @@ class SingleNetworkConfig(Section):
     def members(self) -> int:
         """One network."""
         return 1
+
+    @property
+    def mirror(self) -> bool:
+        """Nobody is there to look at the mirror image."""
+        return False
 
 
 class BESNNConfig(Section):
@@ -75,6 +84,7 @@ class BESNNConfig(Section):
     match_counts: bool = Field(False, description="estimate both entropies of a class from equally many points")
     label_smoothing: Smoothing = 0.0
     own_inputs: OwnInputs = False
+    mirror: Mirror = False
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
@@ -90,6 +100,7 @@ class BESNNConfig(Section):
             length_scale=self.length_scale,
             norm=self.norm,
             init=initialiser(self.fast_weights),
+            mirror=self.mirror,
         )
         objective = BESNNObjective(
             entropy_weight=self.entropy_weight,
@@ -160,10 +171,11 @@ class DeepEnsembleConfig(Section):
     name: Literal["deep-ensemble"]
     members: Members = 4
     label_smoothing: Smoothing = 0.0
+    mirror: Mirror = False
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
-        model = DeepEnsemble([backbone() for _ in range(self.members)], num_classes, feature_dim)
+        model = DeepEnsemble([backbone() for _ in range(self.members)], num_classes, feature_dim, self.mirror)
         return model, DeepEnsembleObjective(self.label_smoothing)
 
 
@@ -177,11 +189,12 @@ class BatchEnsembleConfig(Section):
     fast_weights: FastWeights = "normal:0.25"
     label_smoothing: Smoothing = 0.0
     own_inputs: OwnInputs = False
+    mirror: Mirror = False
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
         fast = initialiser(self.fast_weights)
-        model = BatchEnsembleClassifier(backbone(), num_classes, feature_dim, self.members, self.norm, fast)
+        model = BatchEnsembleClassifier(backbone(), num_classes, feature_dim, self.members, self.norm, fast, mirror=self.mirror)
         return model, BatchEnsembleObjective(self.label_smoothing, self.own_inputs)
 
 
