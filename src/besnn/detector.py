@@ -175,6 +175,7 @@ class Detector:
             "feature_names": list(self.feature_names),
             "scoring": scoring,
             "layer": self.layer,
+            "mirror": self.model.mirror,
             "calibration": calibration,
             "provenance": self.provenance,
         }
@@ -213,6 +214,7 @@ class Detector:
                 raise TypeError(f"{name} is of {weights[name].dtype}, not {own.dtype}")
         model.eval()
         model.load_state_dict(weights, assign=True)
+        model.mirror = bool(header.get("mirror", model.mirror))  # no recipe tells it of a network of the user's own
         preprocessing = Preprocessing(tuple(header["input_shape"]), tensors["preprocessing/mean"], tensors["preprocessing/std"])
         detector = cls(
             model,

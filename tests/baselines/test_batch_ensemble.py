@@ -32,6 +32,24 @@ def test_equals_its_members_written_out() -> None:
     torch.testing.assert_close(model.log_probabilities(model(x)).exp(), probabilities)
 
 
+@torch.no_grad()
+def test_equals_its_members_written_out_with_mirror_images() -> None:
+    torch.manual_seed(0)
+    extractor = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, FEATURES))
+    model = BatchEnsembleClassifier(extractor, CLASSES, FEATURES, MEMBERS, mirror=True).double()
+    images = torch.randn(7, 2, 6, 6, dtype=torch.float64)
+    first, last = model.feature_extractor[0], model.feature_extractor[3]  # type: ignore[index]
+
+    def logits(member: int, x: torch.Tensor) -> torch.Tensor:
+        maps = F.conv2d(x, first.member_weights()[member], first.bias[member])
+        features = maps.relu().flatten(1) @ last.member_weights()[member].T + last.bias[member]
+        return features @ model.head.member_weights()[member].T + model.head.bias[member]  # type: ignore[index]
+
+    torch.testing.assert_close(model.train()(images), torch.stack([logits(member, images) for member in range(MEMBERS)]))
+    in_evaluation = [logits(0, images), logits(1, images.flip(3)), logits(2, images)]
+    torch.testing.assert_close(model.eval()(images), torch.stack(in_evaluation))
+
+
 def test_keeps_an_extractor_that_is_a_batch_ensemble_already() -> None:
     extractor = batch_ensemble(network(), MEMBERS)
     assert BatchEnsembleClassifier(extractor, CLASSES, FEATURES, MEMBERS).feature_extractor is extractor

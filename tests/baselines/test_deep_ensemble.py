@@ -81,6 +81,41 @@ def test_probabilities_are_the_members_mean(ensemble: DeepEnsemble, batches: lis
     np.testing.assert_allclose(probabilities, softmax(logits, axis=-1).mean(0), rtol=1e-12)
 
 
+def image_ensemble(members: int) -> DeepEnsemble:
+    """Looks at mirror images with every second network."""
+    torch.manual_seed(0)
+    networks = [
+        nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, FEATURES))
+        for _ in range(members)
+    ]
+    return DeepEnsemble(networks, CLASSES, FEATURES, mirror=True).double()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+def test_every_second_network_sees_mirror_images_in_evaluation(members: int) -> None:
+    ensemble, images = image_ensemble(members).eval(), torch.randn(6, 2, 6, 6, dtype=torch.float64)
+    views = [images, images.flip(3)]
+    singles = [alone(ensemble, member).eval() for member in range(members)]
+    features = torch.cat([single.features(views[member % 2]) for member, single in enumerate(singles)])
+    logits = torch.cat([single(views[member % 2]) for member, single in enumerate(singles)])
+    torch.testing.assert_close(ensemble.features(images), features)
+    torch.testing.assert_close(ensemble(images), logits)
+    assert members == 1 or not torch.allclose(singles[1](images)[0], logits[1])
+
+
+def test_no_network_sees_mirror_images_in_training() -> None:
+    ensemble, images = image_ensemble(MEMBERS), torch.randn(6, 2, 6, 6, dtype=torch.float64)
+    singles = [alone(ensemble, member) for member in range(MEMBERS)]
+    assert torch.equal(ensemble.eval().train()(images), torch.cat([single(images) for single in singles]))
+
+
+def test_only_images_have_mirror_images() -> None:
+    ensemble = DeepEnsemble([network()], CLASSES, FEATURES, mirror=True).eval()
+    with pytest.raises(InputError, match=r"no mirror images of inputs of shape \[6\]: set mirror=False"):
+        ensemble(torch.randn(4, 6))
+
+
 def test_names_its_extractors(ensemble: DeepEnsemble) -> None:
     assert ensemble.extractors() == list(ensemble.feature_extractors)
 

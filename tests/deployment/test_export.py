@@ -111,6 +111,22 @@ def test_torch_program_gives_the_detectors_answers_after_a_round_trip(digits_det
     assert_equal_answers(digits_detector, inputs, answers)
 
 
+@pytest.mark.parametrize("method", ["be-snn", "deep-ensemble", "batch-ensemble"])
+def test_mirror_images_are_exported(method, tiny_recipe, stripes, tmp_path):
+    settings = f"method={{name: {method}, members: 3, mirror: true}}", "training.augment.flip=true", "training.epochs=1"
+    score = "score.name=nearest-neighbour", "score.neighbour=3", "score.layer=trunk", "data.calibration=0.4"
+    detector = fit_detector(tiny_recipe(*settings, *score, "backbone.hidden=[4, 4]"), stripes).detector
+    noise = np.random.default_rng(0).integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
+    images = np.concatenate([stripes.inputs, noise])
+    export(detector, tmp_path / "model.onnx")
+    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    whole = session.run(None, {"inputs": images})
+    assert_equal_answers(detector, images, whole)
+    for rows in (slice(0, 1), slice(60, 67)):
+        for found, expected in zip(session.run(None, {"inputs": images[rows]}), whole, strict=True):
+            np.testing.assert_allclose(found, expected[rows], rtol=1e-4, atol=1e-5)
+
+
 METHODS = ["softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
 
 

@@ -1,8 +1,14 @@
+import dataclasses
+
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from besnn import BESNN, Detector
 from besnn.deployment.model_file import MODEL_FILE, read_header, read_model_file, write_model_file
 from besnn.errors import DataError
+from besnn.fitting import fit_detector
 from besnn.tensor_file import FileKind, write_tensor_file
 
 TENSORS = {"model/weight": torch.ones(2, 3), "count": torch.tensor(3), "precise": torch.tensor([1e300], dtype=torch.float64)}
@@ -27,6 +33,39 @@ def test_numbers_that_are_not_finite_are_named(value, dtype, tmp_path):
     with pytest.raises(DataError, match="NaN or infinite numbers in 'model/bias'") as caught:
         read_model_file(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["be-snn", "deep-ensemble", "batch-ensemble"])
+def test_a_detector_that_looks_at_mirror_images_comes_back_as_one(method, tiny_recipe, stripes, tmp_path):
+    settings = f"method={{name: {method}, members: 3, mirror: true}}", "training.augment.flip=true", "training.epochs=1"
+    detector = fit_detector(tiny_recipe(*settings, "backbone.hidden=[4, 4]", "data.calibration=0.4"), stripes).detector
+    path = tmp_path / "model.safetensors"
+    detector.save(path)
+    assert read_header(path)["recipe"]["method"]["mirror"]
+    loaded = Detector.load(path)
+    for count in (1, 7, 64):
+        one, other = detector.predict(stripes.inputs[:count]), loaded.predict(stripes.inputs[:count])
+        for field in dataclasses.fields(one):
+            assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
+    assert loaded.model.mirror
+    detector.model.mirror = False  # the same weights then say something else
+    plain = Detector(detector.model, detector.preprocessing, detector.class_names).calibrate(stripes.inputs)
+    one, other = (each.predict(stripes.inputs).member_probabilities for each in (plain, loaded))
+    np.testing.assert_allclose(other[::2], one[::2], rtol=1e-5)
+    assert not np.allclose(other[1], one[1], rtol=1e-5)
+    mirrored = plain.predict(stripes.inputs[..., ::-1]).member_probabilities
+    np.testing.assert_allclose(other[1], mirrored[1], rtol=1e-5)
+
+
+def test_a_network_of_ones_own_looks_at_mirror_images_again(tiny_recipe, stripes, tmp_path):
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
+    settings = "method.mirror=true", "training.augment.flip=true", "training.epochs=1", "data.calibration=0.4"
+    detector = fit_detector(tiny_recipe(*settings), stripes, feature_extractor=network).detector
+    detector.save(tmp_path / "model.safetensors")
+    alike = BESNN(network, num_classes=2, feature_dim=4, members=2, noise_dim=4, hidden_dim=8)
+    loaded = Detector.load(tmp_path / "model.safetensors", alike)
+    assert loaded.model.mirror
+    assert np.array_equal(loaded.score(stripes.inputs), detector.score(stripes.inputs))
 
 
 def test_a_checkpoint_is_no_model(tmp_path):

@@ -85,6 +85,29 @@ def test_ablations_change_one_thing_each() -> None:
     )
 
 
+def test_an_ablation_shows_no_member_mirror_images() -> None:
+    for seed in (0, 1):
+        base = reproduction_recipe("cifar10", "be-snn", seed)
+        (run,) = (run for run in ablation_runs("cifar10", [seed]) if "mirror" in run.variant)
+        assert run.variant == "no mirror images"
+        assert (base.method.mirror, run.recipe.method.mirror) == (True, False)
+        assert run.recipe == base.model_copy(update={"method": base.method.model_copy(update={"mirror": False})})
+        assert run.recipe.training.augment.flip  # what is taken away is the second look, not what was learned
+
+
+@pytest.mark.parametrize(("name", "overrides"), [("fashion-mnist", []), ("cifar10", ["method.mirror=false"])])
+def test_mirror_images_that_nobody_sees_are_not_taken_away(name: str, overrides: list[str]) -> None:
+    assert not any("mirror" in run.variant for run in ablation_runs(name, [0], overrides))
+
+
+def test_every_ensemble_of_the_benchmark_looks_as_often_as_ours() -> None:
+    for name in ("fashion-mnist", "cifar10"):
+        ours = reproduction_recipe(name, "be-snn", 0)
+        for method in EVERY_METHOD:
+            recipe = reproduction_recipe(name, method, 0)
+            assert recipe.method.mirror == (ours.method.mirror and recipe.method.members > 1), (name, method)
+
+
 def test_an_ablation_of_a_recipe_without_entropy_term_brings_it_back() -> None:
     runs = {run.variant: run.recipe.method for run in ablation_runs("fashion-mnist", [0], ["method.entropy_weight=0"])}
     assert {name: method.entropy_weight for name, method in runs.items() if "by" in name} == {

@@ -297,11 +297,18 @@ TILED_FIRST = ["output-size", "self-attention", "shared-embedding"]  # before th
 # fmt: on
 
 
+IMAGES = {name: network for name, network in NETWORKS.items() if len(network.input_shape) == 3}
 UNTILED = {name: network for name, network in NETWORKS.items() if network.traced and name not in TILED_FIRST}
 
 
 @pytest.fixture(params=NETWORKS.values(), ids=NETWORKS.keys())
 def network(request: pytest.FixtureRequest) -> Network:
+    return request.param
+
+
+@pytest.fixture(params=IMAGES.values(), ids=IMAGES.keys())
+def image_network(request: pytest.FixtureRequest) -> Network:
+    """One that takes images."""
     return request.param
 
 

@@ -32,6 +32,11 @@ def relative_error(got, expected):
     return float((got - expected).detach().abs().max() / expected.detach().abs().max())
 
 
+def mirrored(x):
+    """What `MEMBERS` see where every second one looks at mirror images."""
+    return torch.cat([x, x.flip(3), x])
+
+
 def targets(folded):
     return [node.target for node in folded.graph.nodes]
 
@@ -188,18 +193,22 @@ def test_one_layer_under_two_names_is_folded_under_both():
     assert relative_error(folded(x), network(tile(x, 2))) < 1e-5
 
 
-def test_tap_gives_the_inner_layers_rows_too(network):
-    ensemble, x = network.ensemble(MEMBERS, "member"), network.inputs(2)
+def assert_taps_give_the_inner_layers_rows(ensemble, x, rows, **options):
     observed, seen = copy.deepcopy(ensemble), {}
     for name, layer in list(observed.named_modules())[1:]:
         layer.register_forward_hook(lambda module, arguments, output, name=name: seen.update({name: output}))
-    expected = observed(tile(x, MEMBERS))
+    expected = observed(rows)
     tensors = {name: inner for name, inner in seen.items() if isinstance(inner, torch.Tensor)}
     kept = [name for name, inner in tensors.items() if inner._version == 0]  # an output that nothing overwrites later
     for names in [*((name,) for name in kept), kept]:
-        output, *tapped = fold(ensemble, *names)(x)
+        output, *tapped = fold(ensemble, *names, **options)(x)
         for found, wanted in zip([output, *tapped], [expected, *(seen[name] for name in names)], strict=True):
             assert relative_error(found, wanted) < 1e-12, names
+
+
+def test_tap_gives_the_inner_layers_rows_too(network):
+    ensemble, x = network.ensemble(MEMBERS, "member"), network.inputs(2)
+    assert_taps_give_the_inner_layers_rows(ensemble, x, tile(x, MEMBERS))
 
 
 def test_tap_of_an_unknown_layer():
@@ -226,6 +235,72 @@ def test_mixed_members():
     mixed = nn.Sequential(BatchEnsembleLinear(2, 3, members=2), MemberBatchNorm1d(3, members=4))
     with pytest.raises(InputError, match=r"mixes layers of \[2, 4\] members"):
         fold(mixed)
+
+
+# --- mirror images for every second member ---
+
+
+@grouped_or_not
+@pytest.mark.parametrize("norm", ["shared", "member"])
+def test_mirrored_it_equals_the_unfolded_network(image_network, norm, grouped):
+    ensemble, x = image_network.ensemble(MEMBERS, norm), image_network.inputs(2)
+    before = x.clone()
+    folded = fold(ensemble, grouped=grouped, mirror=True)
+    found = folded(x)
+    assert torch.equal(x, before)
+    assert relative_error(found, ensemble(mirrored(x))) < 1e-12
+    assert isinstance(folded, fx.GraphModule) == image_network.traced
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_takes_images_in_another_memory_format(image_network, mirror):
+    ensemble, x = image_network.ensemble(MEMBERS), image_network.inputs(2)
+    expected = ensemble(mirrored(x) if mirror else tile(x, MEMBERS))
+    found = fold(ensemble, mirror=mirror)(x.to(memory_format=torch.channels_last))
+    assert relative_error(found, expected) < 1e-12
+
+
+def test_mirrored_taps_give_the_inner_layers_rows(image_network):
+    ensemble, x = image_network.ensemble(MEMBERS, "member"), image_network.inputs(2)
+    assert_taps_give_the_inner_layers_rows(ensemble, x, mirrored(x), mirror=True)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("traced", [True, False])
+def test_mirrored_input_that_the_network_overwrites_is_left_alone(members, traced):
+    class Overwriting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = BatchEnsembleConv2d(3, 4, 3, members=members)
+
+        def forward(self, x):
+            x += 1
+            return self.conv(x) if traced or x.sum() > 0 else x
+
+    network, x = Overwriting(), torch.rand(2, 3, 5, 5)
+    before = x.clone()
+    folded = fold(network, mirror=True)
+    found = folded(x)
+    assert isinstance(folded, fx.GraphModule) == traced
+    assert torch.equal(x, before)
+    assert relative_error(found, network(torch.cat([x, x.flip(3)][:members]))) < 1e-5
+
+
+def test_mirrored_it_exports_with_a_dynamic_batch(shake):
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    ensemble = shake(batch_ensemble(plain, MEMBERS)).eval()
+    batch = torch.export.Dim("batch")
+    with torch.no_grad():
+        folded = fold(ensemble, mirror=True)
+        program = torch.export.export(folded, (torch.randn(3, 3, 6, 6),), dynamic_shapes=({0: batch},))
+        for size in (1, 4):
+            x = torch.randn(size, 3, 6, 6)
+            assert relative_error(program.module()(x), ensemble(mirrored(x))) < 1e-5
+
+
+def test_mirror_images_of_what_is_no_image():
+    with pytest.raises(InputError, match=r"no mirror images of inputs of shape \[3\]: set mirror=False"):
+        fold(BatchEnsembleLinear(3, 4, members=2), mirror=True)(torch.randn(2, 3))
 
 
 BACKBONES = {
@@ -258,3 +333,19 @@ def test_transformer_exports_with_a_dynamic_batch():
         program = torch.export.export(folded, (torch.randn(3, 5, 6),), dynamic_shapes=({0: batch},))
         x = torch.randn(7, 5, 6)
         assert relative_error(program.module()(x), folded(x)) < 1e-5
+
+
+def test_a_view_as_another_type_stays_one():
+    class Bits(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = BatchEnsembleLinear(4, 2, members=MEMBERS)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return y.view(torch.int32).view(dtype=torch.float32).view(y.size(0), 2, 1)
+
+    network, x = Bits().eval(), torch.rand(5, 4)
+    folded = fold(network)
+    assert isinstance(folded, fx.GraphModule)
+    torch.testing.assert_close(folded(x), network(tile(x, MEMBERS)))

@@ -141,6 +141,17 @@ def test_frozen_equals_the_same_draw(build):
     torch.testing.assert_close(model.distances(x), expected, rtol=1e-10, atol=1e-12)
 
 
+def test_frozen_equals_the_same_draw_with_mirror_images(build):
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 6))
+    model, x = build(feature_extractor=network, mirror=True).eval(), torch.randn(5, 1, 6, 6, dtype=torch.float64)
+    class_features = model.class_features(16, torch.Generator().manual_seed(3))
+    model.freeze_classes(16, seed=3)
+    features = model.feature_rows(torch.cat([x, x.flip(3), x]))
+    torch.testing.assert_close(model.distances(x), by_brute_force(features, class_features), rtol=1e-10, atol=1e-12)
+    kernel = torch.exp(-by_brute_force(features, class_features)).mean(0)
+    torch.testing.assert_close(model.log_probabilities(model(x)).exp(), kernel / kernel.sum(-1, keepdim=True))
+
+
 def test_training_thaws_and_evaluation_does_not(build):
     model = build()
     model.freeze_classes()

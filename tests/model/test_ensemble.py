@@ -1,5 +1,7 @@
 """The methods of batch-ensemble layers: rows that stand member-major belong to one member each."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -25,6 +27,64 @@ def test_a_row_passes_through_its_own_member(model):
     assert features.shape == (MEMBERS, 5, 4)
     for member in range(MEMBERS):
         torch.testing.assert_close(features[member], model.features(own[member])[member])
+
+
+# --- mirror images for every second member ---
+
+
+@pytest.fixture(params=METHODS)
+def looks_twice(request):
+    """Builds a model of images, and its twin that looks at mirror images with every second member; both untrained."""
+
+    def build(members):
+        torch.manual_seed(0)
+        extractor = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4))
+        models = [METHODS[request.param](extractor, 2, 4, members=members, mirror=mirror).double() for mirror in (False, True)]
+        models[1].load_state_dict(models[0].state_dict())
+        return models
+
+    return build
+
+
+@pytest.fixture
+def images():
+    return torch.randn(5, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+def test_every_second_member_sees_mirror_images_in_evaluation(members, looks_twice, images):
+    for model in (models := looks_twice(members)):
+        model.eval().freeze_classes(16)
+    plain, mirrored = models
+    before = images.clone()
+    for use in ("features", "__call__"):
+        found, upright, flipped = (getattr(mirrored, use)(images), *(getattr(plain, use)(x) for x in (images, images.flip(3))))
+        assert len(found) == members
+        for member in range(members):
+            torch.testing.assert_close(found[member], (upright, flipped)[member % 2][member])
+        assert members == 1 or not torch.allclose(upright[1], flipped[1])
+    assert torch.equal(images, before)
+
+
+def test_nobody_sees_mirror_images_in_training(looks_twice, images):
+    plain, mirrored = (model.train() for model in looks_twice(MEMBERS))
+    twin = copy.deepcopy(mirrored).eval().train()
+    expected = plain.features(images)
+    assert torch.equal(mirrored.features(images), expected)
+    assert torch.equal(twin.features(images), expected)
+
+
+def test_rows_that_stand_member_major_are_not_mirrored(looks_twice, images):
+    plain, mirrored = (model.eval() for model in looks_twice(5))
+    assert torch.equal(mirrored.feature_rows(images), plain.feature_rows(images))
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_only_images_have_mirror_images(members):
+    model = BESNN(nn.Linear(2, 4), num_classes=2, feature_dim=4, members=members, mirror=True)
+    with pytest.raises(InputError, match=r"no mirror images of inputs of shape \[2\]: set mirror=False") as caught:
+        model.eval()(torch.zeros(7, 2))
+    assert "\n" not in str(caught.value)
 
 
 def test_rows_that_do_not_divide_among_the_members(model):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from besnn.baselines import SoftmaxClassifier
+from besnn.baselines import DeepEnsemble, SoftmaxClassifier
 from besnn.errors import InputError
 from besnn.layers.fuse import ConvReLU, FirstBlock
 from besnn.model import BESNN, InferenceNetwork, Preprocessing, fashion_convnet
@@ -199,12 +199,118 @@ def test_a_deep_copy_is_independent(model, preprocessing):
         torch.testing.assert_close(twin(PIXELS)[0], expected)
 
 
+def in_turn(upright, mirrored):
+    """Member by member `[members, ...]`, every second of them from what it says of mirror images."""
+    return torch.stack([(upright, mirrored)[member % 2][member] for member in range(len(upright))])
+
+
+class TestMirrorImages:
+    """Every second member looks at mirror images; what each sees is worked out from the networks as they were trained."""
+
+    @pytest.fixture(params=["be-snn", "deep-ensemble", "batch-ensemble"])
+    def build(self, request, tiny_recipe):
+        def model(members):
+            torch.manual_seed(0)
+            method = f"method={{name: {request.param}, members: {members}, mirror: true}}"
+            recipe = tiny_recipe(method, "training.augment.flip=true", "backbone.hidden=[4, 4]")
+            model, _ = build_method(recipe, (1, 8, 8), 3)
+            model.features(torch.randn(8, 1, 8, 8))
+            model.double().eval().freeze_classes(samples=16)
+            return model
+
+        return model
+
+    @pytest.mark.parametrize("members", [2, 3, 4])
+    @pytest.mark.parametrize("layers", [("trunk.0", "trunk"), ("head", "trunk.2", "trunk.0")])
+    @torch.no_grad()
+    def test_evidence_and_features_of_several_layers(self, members, layers, build, preprocessing):
+        model, preprocessing, raw = build(members), preprocessing.double(), many_images(CPU_IMAGES + 3)
+        x = preprocessing(raw)
+        evidence, features = InferenceNetwork(model, preprocessing, "+".join(layers))(raw)
+        torch.testing.assert_close(features, in_turn(*(by_hand(model, view, layers) for view in (x, x.flip(3)))))
+        torch.testing.assert_close(evidence, model(x))
+        model.mirror = False
+        torch.testing.assert_close(evidence, in_turn(model(x), model(x.flip(3))))
+        assert not torch.allclose(evidence, model(x))
+
+    def test_with_gradients_it_is_the_same(self, build, preprocessing):
+        network = InferenceNetwork(build(3), preprocessing.double())
+        evidence, features = network(PIXELS)
+        with torch.no_grad():
+            torch.testing.assert_close(network(PIXELS), (evidence, features))
+
+    @torch.no_grad()
+    def test_one_member_sees_the_images_as_they_are(self, build, preprocessing):
+        model, preprocessing = build(1), preprocessing.double()
+        with_mirror = InferenceNetwork(model, preprocessing, "trunk")(PIXELS)
+        model.mirror = False
+        assert all(map(torch.equal, with_mirror, InferenceNetwork(model, preprocessing, "trunk")(PIXELS)))
+        torch.testing.assert_close(with_mirror[0], model(preprocessing(PIXELS)))
+
+    @pytest.mark.parametrize("kind", ["be-snn", "deep-ensemble"])
+    @torch.no_grad()
+    def test_networks_that_cannot_be_traced(self, kind, preprocessing):
+        class Doubtful(nn.Sequential):
+            def forward(self, x):
+                return super().forward(x if bool(x.sum() > 0) else x + 0)
+
+        def network():
+            return Doubtful(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
+
+        model = (
+            BESNN(network(), 3, 4, members=3, noise_dim=4, hidden_dim=8, mirror=True)
+            if kind == "be-snn"
+            else DeepEnsemble([network() for _ in range(3)], 3, 4, mirror=True)
+        )
+        model, preprocessing = model.double().eval(), preprocessing.double()
+        x = preprocessing(PIXELS)
+        evidence, features = InferenceNetwork(model, preprocessing, "1+3")(PIXELS)
+        torch.testing.assert_close(evidence, model(x))
+        torch.testing.assert_close(features, in_turn(*(by_hand(model, view, ["1", "3"]) for view in (x, x.flip(3)))))
+
+    @torch.no_grad()
+    def test_networks_that_no_ensemble_can_hold(self, preprocessing):
+        class Unknown(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.randn(4, 64))
+
+            def forward(self, x):
+                return torch.tanh(x.flatten(1) @ self.weight.t())
+
+        model = DeepEnsemble([Unknown() for _ in range(3)], num_classes=3, feature_dim=4, mirror=True).eval()
+        x = preprocessing(PIXELS)
+        evidence, _ = InferenceNetwork(model, preprocessing)(PIXELS)
+        model.mirror = False
+        torch.testing.assert_close(evidence, in_turn(model(x), model(x.flip(3))))
+
+    @pytest.mark.parametrize(
+        "view",
+        [lambda x: x.view(x.size(0), -1), lambda x: x.view(-1, 192), lambda x: x.view(-1, 192 if x.sum() < 1e9 else 1)],
+        ids=["size", "literal", "untraced"],
+    )
+    @torch.no_grad()
+    def test_a_network_that_views_coloured_images_as_rows(self, view):
+        class Rows(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(192, 4)
+
+            def forward(self, x):
+                return self.head(view(x))
+
+        raw = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8)
+        model = BESNN(Rows(), 3, 4, members=3, noise_dim=4, hidden_dim=8, mirror=True).eval()
+        evidence, _ = InferenceNetwork(model, Preprocessing.fit(raw))(raw)
+        torch.testing.assert_close(evidence, model(Preprocessing.fit(raw)(raw)), rtol=1e-4, atol=1e-4)
+
+
 class TestGpuPath:
     """What a GPU runs, on a CPU: the same modules, with plain PyTorch in place of the kernels."""
 
-    def model(self):
+    def model(self, **options):
         torch.manual_seed(0)
-        return BESNN(fashion_convnet(widths=(16, 4, 4)), 3, 256, members=2, noise_dim=4, hidden_dim=8).eval()
+        return BESNN(fashion_convnet(widths=(16, 4, 4)), 3, 256, members=2, noise_dim=4, hidden_dim=8, **options).eval()
 
     @pytest.fixture
     def network(self):
@@ -231,6 +337,15 @@ class TestGpuPath:
         assert features.dtype == torch.float32
         assert torch.equal(evidence, network._on_gpu(raw)[0])
         assert 0 < (features - both(raw)[1]).norm() / features.norm() < 0.02
+
+    @torch.no_grad()
+    def test_with_mirror_images_it_is_fused_and_close(self, network, raw):
+        mirrored = InferenceNetwork(self.model(mirror=True), network.preprocessing, "trunk.3+trunk")
+        evidence, features = mirrored._on_gpu(raw)
+        assert any(isinstance(module, FirstBlock) for fused in mirrored._fused for module in fused.modules())
+        expected = in_turn(network(raw)[0], network(raw.flip(3))[0])
+        assert 0 < (evidence - expected).norm() / expected.norm() < 0.02
+        assert 0 < (features - mirrored(raw)[1]).norm() / features.norm() < 0.02
 
     @torch.no_grad()
     def test_weights_of_products_are_kept_in_its_type(self, network, raw):

@@ -33,6 +33,7 @@ def test_smallest_method():
     assert torch.equal(model(x), model.evidence(model.features(x)))
     assert model.log_probabilities(model(x)).shape == (5, 3)
     assert model.extractors() == [model.feature_extractor]
+    assert not model.mirror
     assert model.frozen
     before = model(x)
     model.freeze_classes()

@@ -48,6 +48,33 @@ def test_without_batch_rows_the_batch_size_counts(tiny_recipe):
     assert tiny_recipe("training.batch_size=20", "method.members=8").batch_size == 20
 
 
+ENSEMBLES = ["be-snn", "deep-ensemble", "batch-ensemble"]
+
+
+@pytest.mark.parametrize("method", ENSEMBLES)
+@pytest.mark.parametrize("mirror", [False, True])
+def test_members_look_at_mirror_images_where_the_recipe_says_so(method, mirror, tiny_recipe):
+    recipe = tiny_recipe(f"method={{name: {method}, members: 3, mirror: {mirror}}}", "training.augment.flip=true")
+    model, _ = build_method(recipe, (1, 8, 8), 2)
+    images = torch.randn(4, 1, 8, 8)
+    found = model.eval().features(images)
+    model.mirror = False
+    upright, flipped = model.features(images), model.features(images.flip(3))
+    assert torch.equal(found[::2], upright[::2])
+    assert torch.equal(found[1], (flipped if mirror else upright)[1])
+    assert not torch.allclose(flipped[1], upright[1])
+
+
+@pytest.mark.parametrize("method", ENSEMBLES)
+def test_without_being_told_members_see_images_as_they_are(method, tiny_recipe):
+    assert not build_method(tiny_recipe(f"method={method}", "training.augment.flip=true"), (1, 8, 8), 2)[0].mirror
+
+
+def test_the_plain_network_of_a_mirrored_recipe_needs_no_flips(tiny_recipe):
+    given = "method.mirror=true", "training.augment.flip=true"
+    assert not tiny_recipe(*given, "pretraining={epochs: 1}").plain().method.mirror
+
+
 @pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
 def test_the_terms_a_method_names_are_those_of_its_objective(method, tiny_recipe, moons):
     recipe: Recipe = tiny_recipe(f"method={method}")

@@ -35,8 +35,8 @@ def fold(module: nn.Module, *taps: str, grouped: bool = False, mirror: bool = Fa
 
     Returns:
         A module that takes the *untiled* input `[batch, ...]` and returns the same member-major rows
-        `[members · batch, ...]` that `module.eval()(tile(x, members))` returns ; with `taps`, a tuple of these
-        and each inner layer's.
+        `[members · batch, ...]` that `module.eval()(tile(x, members, mirror=mirror))` returns; with `taps`, a
+        tuple of these and each inner layer's.
 
     >>> from besnn.layers import BatchEnsembleConv2d
     >>> network = nn.Sequential(BatchEnsembleConv2d(1, 4, 3, members=3), nn.BatchNorm2d(4), nn.ReLU()).eval()

@@ -15,7 +15,7 @@ def tile(x: Tensor, members: int, dim: int = 0, *, mirror: bool = False) -> Tens
         x: `[batch, ...]` (the batch may stand on another axis, `dim`).
         members: how many copies.
         dim: the batch axis.
-        mirror: give every second member mirror images, see `mirror_views`; the batch then stands on the first axis.
+        mirror: give every second member mirror images, see `mirror_views`.
 
     Returns:
         `[members · batch, ...]`; rows `n · batch` to `(n + 1) · batch` belong to member n.
@@ -26,7 +26,7 @@ def tile(x: Tensor, members: int, dim: int = 0, *, mirror: bool = False) -> Tens
     """
     check_members(members)
     if mirror:
-        return torch.cat(mirror_views(x, members))
+        return torch.cat(mirror_views(x, members), dim).contiguous()  # as `repeat` does
     repeats = [1] * x.ndim
     repeats[dim] = members
     return x.repeat(repeats)

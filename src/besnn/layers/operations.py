@@ -54,6 +54,12 @@ def is_rowwise(node: fx.Node, module: nn.Module | None) -> bool:
     return is_channelwise(node, module)
 
 
+def is_view(node: fx.Node) -> bool:
+    """Whether an operation views a tensor in another shape, not as another type."""
+    types = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, torch.dtype)]
+    return node.op == "call_method" and node.target == "view" and not types
+
+
 def flattens_rows(node: fx.Node, module: nn.Module | None) -> bool:
     """Whether an operation is one of the idioms for `torch.flatten(x, 1)`."""
     if module is not None:

@@ -19,7 +19,7 @@ from besnn.layers.layer import BatchEnsembleLayer
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import split_members, tile
 from besnn.layers.norm import MemberBatchNorm, from_packed, is_plain_norm, to_packed
-from besnn.layers.operations import flattens_rows, is_channelwise, is_rowwise, is_size, overwrites
+from besnn.layers.operations import flattens_rows, is_channelwise, is_rowwise, is_size, is_view, overwrites
 
 Value: TypeAlias = tuple[fx.Node, ...]
 
@@ -203,6 +203,8 @@ class Rewrite:
                 return value[member % len(value)]  # one for each member, or the same one for all
 
             new = self.new.node_copy(node, argument)
+            if is_view(new):
+                new.target = "reshape"  # the caller's memory format need not be that of training
             if layout == "apart":
                 new.meta["member"] = member  # what `SideBySide` goes by
             return new
