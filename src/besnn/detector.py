@@ -214,7 +214,10 @@ class Detector:
                 raise TypeError(f"{name} is of {weights[name].dtype}, not {own.dtype}")
         model.eval()
         model.load_state_dict(weights, assign=True)
-        model.mirror = bool(header.get("mirror", model.mirror))  # no recipe tells it of a network of the user's own
+        mirror = header.get("mirror", model.mirror)  # no recipe tells it of a network of the user's own
+        if not isinstance(mirror, bool):
+            raise TypeError(f"mirror is {mirror!r}, not true or false")
+        model.mirror = mirror
         preprocessing = Preprocessing(tuple(header["input_shape"]), tensors["preprocessing/mean"], tensors["preprocessing/std"])
         detector = cls(
             model,

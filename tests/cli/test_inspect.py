@@ -27,6 +27,13 @@ def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
     assert "none yet: run besnn calibrate" in besnn("inspect", uncalibrated_model).out
 
 
+def test_mirror_images_are_told_of(moons_model):
+    facts = facts_of(Detector.load(moons_model))
+    assert not facts["mirror"]
+    assert "mirror" not in "".join(in_words(facts))
+    assert "2 members (every second looks at mirror images), " in in_words(facts | {"mirror": True})[0]
+
+
 @pytest.mark.parametrize(
     ("score", "layer", "words"),
     [

@@ -68,6 +68,15 @@ def test_a_network_of_ones_own_looks_at_mirror_images_again(tiny_recipe, stripes
     assert np.array_equal(loaded.score(stripes.inputs), detector.score(stripes.inputs))
 
 
+def test_whether_it_looks_at_mirror_images_is_true_or_false(tiny_recipe, stripes, tmp_path):
+    path = tmp_path / "model.safetensors"
+    fit_detector(tiny_recipe("training.epochs=1"), stripes).detector.save(path)
+    tensors, header = read_model_file(path)
+    write_model_file(path, tensors, header | {"mirror": "false"})
+    with pytest.raises(DataError, match="mirror is 'false', not true or false"):
+        Detector.load(path)
+
+
 def test_a_checkpoint_is_no_model(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     write_tensor_file(path, FileKind("besnn-checkpoint", 1, "checkpoint", ""), TENSORS, {})

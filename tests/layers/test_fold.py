@@ -335,7 +335,7 @@ def test_transformer_exports_with_a_dynamic_batch():
         assert relative_error(program.module()(x), folded(x)) < 1e-5
 
 
-def test_a_view_as_another_type_stays_one():
+def test_views_as_another_type_and_by_keyword():
     class Bits(nn.Module):
         def __init__(self):
             super().__init__()
@@ -343,7 +343,7 @@ def test_a_view_as_another_type_stays_one():
 
         def forward(self, x):
             y = self.layer(x)
-            return y.view(torch.int32).view(dtype=torch.float32).view(y.size(0), 2, 1)
+            return y.view(torch.int32).view(dtype=torch.float32).view(size=(-1, 2, 1)).view(y.size(0), 1, 2)
 
     network, x = Bits().eval(), torch.rand(5, 4)
     folded = fold(network)

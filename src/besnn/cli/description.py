@@ -15,6 +15,7 @@ def facts_of(detector: Detector) -> dict[str, Any]:
     return {
         "method": detector.model.method,
         "members": detector.model.members,
+        "mirror": detector.model.mirror,
         "parameters": sum(parameter.numel() for parameter in detector.model.parameters()),
         "input_shape": list(detector.input_shape),
         "feature_names": list(detector.feature_names),
@@ -34,8 +35,9 @@ def facts_of(detector: Detector) -> dict[str, Any]:
 
 def in_words(facts: Mapping[str, Any]) -> list[str]:
     """The facts of a detector, a line each."""
+    mirror = " (every second looks at mirror images)" if facts["mirror"] else ""
     return [
-        f"method       {facts['method']}, {count(facts['members'], 'member')}, {facts['parameters']:,} parameters",
+        f"method       {facts['method']}, {count(facts['members'], 'member')}{mirror}, {facts['parameters']:,} parameters",
         f"inputs       {_inputs(facts['input_shape'])}",
         f"classes      {len(facts['class_names'])}: {shortened(facts['class_names'])}",
         f"score        {_score(facts['score'], facts['layer'])}",

@@ -35,7 +35,7 @@ def tile(x: Tensor, members: int, dim: int = 0, *, mirror: bool = False) -> Tens
 def mirror_views(images: Tensor, members: int) -> list[Tensor]:
     """What each member looks at where every second one sees mirror images, left to right: `[batch, channels, h, w]` each.
 
-    An ensemble tells more of two views of an image than of one, and here the second costs nothing.
+    An ensemble tells more of two views of an image than of one, and needs no further pass for the second.
 
     >>> [view.flatten().tolist() for view in mirror_views(torch.tensor([[[[1.0, 2.0]]]]), 3)]
     [[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]

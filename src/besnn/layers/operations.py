@@ -55,9 +55,9 @@ def is_rowwise(node: fx.Node, module: nn.Module | None) -> bool:
 
 
 def is_view(node: fx.Node) -> bool:
-    """Whether an operation views a tensor in another shape, not as another type."""
-    types = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, torch.dtype)]
-    return node.op == "call_method" and node.target == "view" and not types
+    """Whether an operation views a tensor in another shape, given by position; by keyword it may be another type."""
+    called = node.op == "call_method" and node.target == "view"
+    return called and not node.kwargs and not isinstance(node.args[1], torch.dtype)
 
 
 def flattens_rows(node: fx.Node, module: nn.Module | None) -> bool:

@@ -39,7 +39,7 @@ class Rewrite:
     """
 
     def __init__(
-        self, root: nn.Module, graph: fx.Graph, tapped: Sequence[fx.Node], members: int, grouped: bool, mirror: bool = False
+        self, root: nn.Module, graph: fx.Graph, tapped: Sequence[fx.Node], members: int, grouped: bool, mirror: bool
     ) -> None:
         self.root, self.old, self.tapped, self.members, self.mirror = root, graph, tapped, members, mirror
         self.convolved = "packed" if grouped else "apart"

@@ -30,9 +30,9 @@ GPU_TYPE = torch.bfloat16
 class InferenceNetwork(nn.Module):
     """From raw inputs to evidence and features: those of Φ, or of inner layers that are named.
 
-    Batch-ensemble layers are folded into plain per-member weights, so the input is never copied for each member. On a CPU,
-    images go through in parts that fit its cache; on a GPU, products are taken in `GPU_TYPE`, and a shape of batch that keeps
-    coming back is recorded, members side by side, and replayed. With gradients enabled, neither happens.
+    Batch-ensemble layers are folded into plain per-member weights, so the input is not copied for each member, unless some look
+    at mirror images. On a CPU, images go through in parts that fit its cache; on a GPU, products are taken in `GPU_TYPE`, and a
+    shape of batch that keeps coming back is recorded, members side by side, and replayed. With gradients enabled, neither happens.
 
     Args:
         model: trained; its classes are frozen if they were not.

@@ -175,7 +175,7 @@ class DeepEnsembleConfig(Section):
 
     def build(self, backbone: Backbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """The model and what it minimises."""
-        model = DeepEnsemble([backbone() for _ in range(self.members)], num_classes, feature_dim, self.mirror)
+        model = DeepEnsemble([backbone() for _ in range(self.members)], num_classes, feature_dim, mirror=self.mirror)
         return model, DeepEnsembleObjective(self.label_smoothing)
 
 

@@ -138,7 +138,7 @@ def test_a_killed_worker_is_replaced_and_no_answer_is_wrong(model_file: Path, mo
                     answers.append(np.allclose(ask(service.url, points[turn]), expected[turn], rtol=1e-5, atol=1e-6))
                 except (OSError, http.client.HTTPException) as error:
                     lost.append(error)
-                time.sleep(0.01)  # leaves a single core some time for the new worker
+                time.sleep(0.05)  # leaves a single core some time for the new worker
 
         assert eventually(lambda: len(workers()) == 2)
         with ThreadPoolExecutor(4) as clients:

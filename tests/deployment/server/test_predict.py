@@ -225,6 +225,7 @@ def test_the_model_describes_itself(moons_client: httpx.Client, moons_detector: 
     threshold = moons_detector.threshold
     assert threshold is not None
     assert info["kind"] == "table"
+    assert (info["members"], info["mirror"]) == (moons_detector.model.members, False)
     assert info["input_shape"] == [2]
     assert info["class_names"] == ["upper", "lower"]
     assert info["calibration"]["threshold"] == threshold.threshold

@@ -27,6 +27,7 @@ class ModelInfo(BaseModel):
     besnn: str = Field(description="The version of besnn.")
     method: str
     members: int
+    mirror: bool = Field(description="Whether every second member looks at mirror images.")
     kind: Literal["images", "table"]
     input_shape: list[int] = Field(description="Of one input: channels, height and width, or the number of columns.")
     feature_names: list[str] = Field(description="Of table columns; may be empty.")
@@ -46,6 +47,7 @@ def model_info(service: Service) -> ModelInfo:
         besnn=__version__,
         method=detector.model.method,
         members=detector.model.members,
+        mirror=detector.model.mirror,
         kind="images" if service.reader.is_image else "table",
         input_shape=list(detector.input_shape),
         feature_names=list(detector.feature_names),
