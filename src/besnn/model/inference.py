@@ -32,7 +32,7 @@ class InferenceNetwork(nn.Module):
 
     Batch-ensemble layers are folded into plain per-member weights, so the input is not copied for each member, unless some look
     at mirror images. On a CPU, images go through in parts that fit its cache; on a GPU, products are taken in `GPU_TYPE`, and a
-    shape of batch that keeps coming back is recorded, members side by side, and replayed. With gradients enabled, neither happens.
+    shape of batch that keeps coming back is recorded, members side by side, and replayed. Neither with gradients enabled.
 
     Args:
         model: trained; its classes are frozen if they were not.
