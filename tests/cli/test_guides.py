@@ -36,7 +36,7 @@ def test_settings_that_a_guide_names_exist(guide):
     from besnn.training import load_recipe
 
     text = (DOCUMENTS / guide).read_text(encoding="utf-8")
-    settings = re.findall(r"--set (\"[^\"]*\"|[^\s`]+)", text)
-    assert len(settings) >= 3
-    for setting in settings:
-        load_recipe("images", [setting.strip('"')])
+    together = [re.findall(r"--set (\"[^\"]*\"|[^\s`]+)", line) for line in text.splitlines()]
+    assert sum(map(len, together)) >= 3
+    for settings in together:
+        load_recipe("images", [setting.strip('"') for setting in settings])
