@@ -43,17 +43,8 @@ def records(workspace: Workspace) -> dict[str, dict]:
 
 def test_ablations_and_near_ood_show_densities_at_every_layer(reproduce, small_generator, workspace) -> None:
     held_out = ("data.validation=0.1",)  # of 64 images the benchmark's share is but one
-    assert (
-        reproduce(
-            "ablations",
-            "--seeds",
-            "1",
-            "--only",
-            "entropy-by-kl",
-            settings=(*small_generator, *held_out, "pretraining.epochs=1"),
-        )
-        == 0
-    )
+    short = (*small_generator, *held_out, "pretraining.epochs=1")
+    assert reproduce("ablations", "--seeds", "1", "--only", "entropy-by-kl", settings=short) == 0
     assert reproduce("near-ood", "--seeds", "1", "--only", "softmax", settings=held_out) == 0
     entropy, near = records(workspace).values()
     own_layers = entropy["recipe"]["score"]["layer"].split(",")

@@ -173,15 +173,18 @@ def test_holds_no_second_copy_of_the_extractor(model, preprocessing):
     assert sum(p.numel() for p in network.model.parameters()) == all_weights - extractor_weights
 
 
+class Unknown(nn.Module):
+    """A network that no ensemble can hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 64))
+
+    def forward(self, x):
+        return torch.tanh(x.flatten(1) @ self.weight.t())
+
+
 def test_a_network_that_no_ensemble_can_hold_runs_as_it_is():
-    class Unknown(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(4, 64))
-
-        def forward(self, x):
-            return torch.tanh(x.flatten(1) @ self.weight.t())
-
     model = SoftmaxClassifier(Unknown(), num_classes=3, feature_dim=4).eval()
     preprocessing = Preprocessing.fit(PIXELS)
     with torch.no_grad():
@@ -270,14 +273,6 @@ class TestMirrorImages:
 
     @torch.no_grad()
     def test_networks_that_no_ensemble_can_hold(self, preprocessing):
-        class Unknown(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.weight = nn.Parameter(torch.randn(4, 64))
-
-            def forward(self, x):
-                return torch.tanh(x.flatten(1) @ self.weight.t())
-
         model = DeepEnsemble([Unknown() for _ in range(3)], num_classes=3, feature_dim=4, mirror=True).eval()
         x = preprocessing(PIXELS)
         evidence, _ = InferenceNetwork(model, preprocessing)(PIXELS)
