@@ -34,7 +34,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@parametrize_with_checks([BESNNClassifier(epochs=12)])  # enough for the one that asks for accuracy
+@parametrize_with_checks([BESNNClassifier()])
 def test_scikit_learn_estimator_checks(estimator, check):
     check(estimator)
 
