@@ -174,7 +174,7 @@ _add_experiment(
 _add_experiment(
     "ablations",
     InName.FASHION_MNIST,
-    "Train BE-SNNs with other weights of the gradient penalty, and with either entropy estimator or none.",
+    "Train BE-SNNs with other weights of the gradient penalty, either entropy estimator or none, and no mirror images.",
 )
 _add_experiment(
     "baselines",
