@@ -1,9 +1,11 @@
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from besnn.deployment import drift_store
 from besnn.deployment.drift_store import DriftStore
 from besnn.detection import DriftMonitor
 from besnn.errors import DataError
@@ -55,6 +57,38 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: bytes):
     with pytest.raises(DataError, match=r"notes\.txt cannot be used"):
         DriftStore(path)
     assert path.read_bytes() == content
+
+
+def test_a_store_that_another_process_holds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(drift_store, "PATIENCE", 0.01)
+    path = tmp_path / "drift.sqlite"
+    store = DriftStore(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    held = r"drift\.sqlite cannot be read or written \(database is locked\): let other processes finish"
+    with pytest.raises(DataError, match=held), store.document():
+        pytest.fail("the document was let out")
+    other.execute("ROLLBACK")
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM drift").fetchall()  # one who reads keeps others from writing, but not from trying
+    with pytest.raises(DataError, match=held), store.document() as document:
+        document["a"] = 1
+    other.close()
+    with store.document() as document:
+        assert document == {}
+    store.close()
+
+
+@pytest.mark.parametrize("text", ["{", "", "[]", "null", "[" * 100_000, 7, b"\xff"])
+def test_a_document_that_is_damaged_is_named(tmp_path: Path, text: object):
+    path = tmp_path / "drift.sqlite"
+    store = DriftStore(path)
+    with sqlite3.connect(path) as other:
+        other.execute("INSERT INTO drift VALUES (1, ?)", (text,))
+    other.close()
+    with pytest.raises(DataError, match=r"drift\.sqlite is damaged \(.*\): start a new one in another file$"), store.document():
+        pytest.fail("the document was let out")
+    store.close()
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path):

@@ -42,17 +42,24 @@ class DriftStore:
 
     @contextmanager
     def document(self) -> Iterator[dict[str, Any]]:
-        """The document to read and change, empty at first; nobody else sees or changes it until the block ends."""
+        """The document to read and change, empty at first; nobody else sees or changes it until the block ends.
+
+        Raises:
+            DataError: it is damaged, another process does not let go of it, or the disk is full.
+        """
         with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 found = self._connection.execute("SELECT document FROM drift WHERE id = 1").fetchone()
                 before = found[0] if found else "{}"
-                document = json.loads(before)
+                document = self._parse(before)
                 yield document
                 if (after := json.dumps(document)) != before:
                     self._connection.execute("INSERT OR REPLACE INTO drift VALUES (1, ?)", (after,))
                 self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                remedy = "let other processes finish with it, make room on the disk, or give another file"
+                raise DataError(f"drift state {self.name} cannot be read or written ({error}): {remedy}") from None
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
@@ -66,7 +73,19 @@ class DriftStore:
         except BesnnError as error:
             raise DataError(f"drift state {self.name} does not fit: {error}") from None
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"drift state {self.name} is damaged ({error}): start a new one in another file") from None
+            raise self._damaged(error) from None
+
+    def _parse(self, text: str) -> dict[str, Any]:
+        try:
+            document = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._damaged(error) from None
+        if not isinstance(document, dict):
+            raise self._damaged(f"a {type(document).__name__} in place of an object")
+        return document
+
+    def _damaged(self, reason: Exception | str) -> DataError:
+        return DataError(f"drift state {self.name} is damaged ({reason}): start a new one in another file")
 
     def close(self) -> None:
         """Lets go of the file."""

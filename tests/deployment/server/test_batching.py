@@ -113,6 +113,22 @@ def test_an_input_that_fails_does_not_take_its_neighbours_along():
     assert isinstance(failed, RuntimeError)
 
 
+def test_a_count_that_fails_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture):
+    def full_disk(rows: int) -> None:
+        raise OSError("no space left on device")
+
+    async def scenario() -> list[list[float]]:
+        batcher = Batcher(echo, max_batch_rows=1, max_waiting_rows=8, on_batch=full_disk)
+        answers = await asyncio.wait_for(asyncio.gather(*(batcher.submit(rows(value)) for value in (1, 2, 3))), 10)
+        await batcher.close()
+        return [answer.score.tolist() for answer in answers]
+
+    assert asyncio.run(scenario()) == [[1], [2], [3]]
+    assert [(record.message, record.fields) for record in caplog.records if record.levelname == "ERROR"] == [
+        ("batch not counted", {"error": "OSError"})
+    ] * 3
+
+
 def test_closing_answers_what_was_taken():
     async def scenario() -> list[list[float]]:
         batcher = Batcher(echo, max_batch_rows=2, max_waiting_rows=100)

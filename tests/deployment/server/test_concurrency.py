@@ -1,12 +1,14 @@
 """The service under concurrent clients: no answer mixed up, back-pressure, deadlines."""
 
 import asyncio
+import io
 import threading
 import time
 
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
 
 from besnn import Detector
 from besnn.data import two_moons
@@ -30,6 +32,12 @@ class Slow:
         self.entered.set()
         self.go.wait(10)
         return self._detector.predict(inputs)
+
+
+def saved(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
 
 
 def transport(app: object) -> httpx.AsyncClient:
@@ -95,6 +103,22 @@ def test_a_late_answer_is_a_504(moons_detector: Detector):
     response, took = asyncio.run(scenario())
     assert (response.status_code, response.json()["code"]) == (504, "deadline-exceeded")
     assert took < 5
+
+
+def test_images_that_nobody_waits_for_any_more_are_left_alone(digits_detector: Detector):
+    app = create_app(digits_detector, Settings(deadline_seconds=0.5, max_request_pixels=10**10))
+    large, small = (saved(Image.new("L", (side, side))) for side in (4000, 8))
+
+    async def scenario() -> list[httpx.Response]:
+        async with app.router.lifespan_context(app), transport(app) as http:
+            # as many as there are threads, with work for ten seconds each
+            late = [http.post("/v1/predict", files=[("images", large)] * 100) for _ in range(2)]
+            return [*await asyncio.gather(*late), await http.post("/v1/predict", files=[("images", small)])]
+
+    began = time.monotonic()
+    responses = asyncio.run(scenario())
+    assert [response.status_code for response in responses] == [504, 504, 200]
+    assert time.monotonic() - began < 10  # with the threads at their end
 
 
 def test_too_many_bytes_at_once_are_refused(moons_detector: Detector):

@@ -1,16 +1,23 @@
 import io
 import struct
 import zlib
+from threading import Event
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from besnn.data import ImageSpec
-from besnn.deployment.server.images import read_upload
+from besnn.data.images import Pixels
+from besnn.deployment.server import Settings
+from besnn.deployment.server.images import read_uploads
 from besnn.deployment.server.problems import Problem
 
 SPEC = ImageSpec(8, channels=1)
+
+
+def read(data: bytes, max_pixels: int, name: str = "image 0") -> Pixels:
+    return read_uploads({name: data}, SPEC, Settings(max_image_pixels=max_pixels), Event())[name]
 
 
 def saved(image: Image.Image, format: str) -> bytes:
@@ -32,19 +39,40 @@ def bomb(width: int, height: int) -> bytes:
 @pytest.mark.parametrize(("width", "height"), [(1001, 1000), (10_000, 9_000), (60_000, 60_000), (2**31 - 1, 2**31 - 1)])
 def test_a_bomb_is_refused_before_it_is_unpacked(width: int, height: int):
     with pytest.raises(Problem) as refused:
-        read_upload(bomb(width, height), SPEC, max_pixels=1_000_000, name="image 0")
+        read(bomb(width, height), max_pixels=1_000_000)
     assert refused.value.code == "image-too-large"
 
 
 def test_an_image_at_the_limit_is_taken():
     image = Image.fromarray(np.zeros((50, 40), np.uint8))
-    assert read_upload(saved(image, "PNG"), SPEC, max_pixels=2000, name="image 0").shape == (1, 8, 8)
+    assert read(saved(image, "PNG"), max_pixels=2000).shape == (1, 8, 8)
+
+
+def test_bombs_that_are_too_much_together_are_refused_before_any_is_unpacked():
+    files = {f"image {place}": bomb(1000, 1000) for place in range(4)}  # unpacking one would show that it is not whole
+    limits = {"max_image_pixels": 1_000_000, "max_request_pixels": 3_999_999}
+    with pytest.raises(Problem, match="more than 3,999,999 pixels: send fewer") as refused:
+        read_uploads(files, SPEC, Settings.model_validate(limits), Event())
+    assert (refused.value.status, refused.value.code) == (413, "images-too-large")
+
+
+def test_images_that_reach_the_limit_together_are_taken():
+    files = {f"image {place}": saved(Image.new("L", (50, 40)), "PNG") for place in range(3)}
+    images = read_uploads(files, SPEC, Settings(max_request_pixels=6000), Event())
+    assert {name: image.shape for name, image in images.items()} == dict.fromkeys(files, (1, 8, 8))
+
+
+def test_nothing_is_unpacked_for_those_who_have_gone():
+    over = Event()
+    over.set()
+    with pytest.raises(TimeoutError):
+        read_uploads({"image 0": saved(Image.new("L", (8, 8)), "PNG")}, SPEC, Settings(), over)
 
 
 @pytest.mark.parametrize("format", ["GIF", "BMP", "TIFF", "PPM", "PDF", "EPS"])
 def test_other_formats_are_not_even_opened(format: str):
     with pytest.raises(Problem) as refused:
-        read_upload(saved(Image.new("RGB", (9, 9)), format), SPEC, max_pixels=1000, name="image 3")
+        read(saved(Image.new("RGB", (9, 9)), format), max_pixels=1000, name="image 3")
     assert refused.value.code == "image-unreadable"
     assert refused.value.detail.startswith("image 3 ")
 
@@ -56,7 +84,7 @@ def test_every_truncation_is_a_problem_or_an_image(format: str):
     refused, codes = 0, set()
     for length in range(0, len(whole), 7):
         try:
-            shape = read_upload(whole[:length], SPEC, max_pixels=1000, name="image 0").shape
+            shape = read(whole[:length], max_pixels=1000).shape
         except Problem as problem:
             codes.add(problem.code)
             refused += 1

@@ -7,6 +7,7 @@ import http.client
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -20,10 +21,12 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from uvicorn.config import STARTUP_FAILURE
 
 from besnn import Detector
 from besnn.data import two_moons
-from besnn.deployment.server import Settings
+from besnn.deployment.model_file import read_header
+from besnn.deployment.server import Settings, launch
 from besnn.deployment.server.launch import listen, serve, url_of
 from besnn.deployment.server.traffic import Traffic
 from besnn.deployment.server.worker import WorkerApp
@@ -214,7 +217,7 @@ def kept_process() -> Iterator[None]:
 @pytest.mark.usefixtures("kept_process")
 def test_a_worker_makes_its_own_service(model_file: Path, moons_detector: Detector, capsys: pytest.CaptureFixture[str]):
     example = {"kind": "known", "input": [1.0, 2.0]}
-    app = WorkerApp(model_file, {"model_name": "own"}, [example], 2, "cpu")()
+    app = WorkerApp(model_file, read_header(model_file)["sha256"], {"model_name": "own"}, [example], 2, "cpu")()
 
     async def ask() -> list[dict]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
@@ -226,6 +229,36 @@ def test_a_worker_makes_its_own_service(model_file: Path, moons_detector: Detect
     assert metadata["name"] == "own"
     (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines() if '"/v1/examples"' in text]
     assert line["status"] == 200
+
+
+@pytest.mark.usefixtures("kept_process")
+def test_a_worker_takes_no_other_model_than_the_rest_have(
+    model_file: Path, digits_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "served.safetensors"
+    make_app = WorkerApp(path, read_header(model_file)["sha256"], {}, [], 1, "cpu")
+    for found, reason in ((None, "does not exist"), (digits_file, "is not the file that the service was started with")):
+        if found is not None:
+            shutil.copy(found, path)
+        with pytest.raises(SystemExit) as refused:
+            make_app()
+        (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
+        assert refused.value.code == STARTUP_FAILURE  # by which the supervisor knows that there is no use in another try
+        assert (line["level"], line["event"]) == ("error", "model not loaded")
+        assert f"{path} {reason}" in line["reason"]
+
+
+@pytest.mark.usefixtures("kept_process")
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="only the main thread gets signals")
+def test_a_service_whose_workers_cannot_start_ends(
+    model_file: Path, moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(launch, "_SILENT_SECONDS", 10)
+    path = tmp_path / "served.safetensors"
+    whole = model_file.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # the header is as it was, and the digest in it
+    with listen("127.0.0.1", 0) as listener, pytest.raises(DataError, match="a worker could not start"):
+        serve(moons_detector, path, Settings(), [], listener, workers=2)
 
 
 @pytest.mark.usefixtures("kept_process")

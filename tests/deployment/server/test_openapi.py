@@ -8,6 +8,8 @@ from schemathesis import Case, GenerationMode
 from schemathesis.checks import positive_data_acceptance
 
 from besnn import Detector
+from besnn.data import digits, two_moons
+from besnn.deployment.server.examples import choose_examples
 
 EXAMPLES = 25
 POSTS = ["/v1/predict", "/v2/models/{model_name}/infer"]
@@ -56,12 +58,21 @@ def test_everything_else_is_answered_as_described(url: str):
 def test_the_examples_in_the_description_are_answered(url: str):
     with httpx.Client(base_url=url, timeout=30) as client:
         described = client.get("/openapi.json").json()
-        examples = described["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["examples"]
-        assert examples
-        for example in examples.values():
-            assert client.post("/v1/predict", json=example["value"]).status_code == 200
+        example = described["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        assert client.post("/v1/predict", json=example).status_code == 200
         infer = described["paths"]["/v2/models/{model_name}/infer"]["post"]["requestBody"]["content"]["application/json"]
         assert client.post("/v2/models/model/infer", json=infer["example"]).status_code == 200
+
+
+@pytest.mark.parametrize("data", ["moons", "digits"])
+def test_known_data_is_not_in_the_description_that_anybody_may_read(data: str, request: pytest.FixtureRequest, start):
+    detector: Detector = request.getfixturevalue(f"{data}_detector")
+    examples = choose_examples(detector, two_moons(300, seed=7).inputs if data == "moons" else digits().inputs)
+    with start(detector, examples, token="correct-horse-battery-staple") as client:
+        described = client.get("/openapi.json").text
+    for example in examples:
+        numbers = [example.input] if isinstance(example.input, str) else example.input
+        assert not any(str(number) in described for number in numbers)
 
 
 def test_a_token_is_part_of_the_description_where_there_is_one(moons_detector: Detector, start, moons_client: httpx.Client):

@@ -183,7 +183,7 @@ def test_one_bad_file_is_named(digits_client: httpx.Client, digit_data: Dataset)
     good, bad = png(digit_data.inputs[0][0]), b"GIF89a..."
     response = digits_client.post("/v1/predict", files=[("images", ("a", good)), ("images", ("b", bad))])
     assert response.status_code == 422
-    assert response.json()["detail"].startswith("image 1 ")
+    assert response.json()["detail"].startswith("image 2 of 2 ")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,16 @@ def test_pages_of_other_sites_are_refused(moons_client: httpx.Client, site: str)
     assert own.status_code == 200
 
 
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://[", "https://127.0.0.1"])
+def test_pages_of_other_sites_are_refused_by_their_origin_where_browsers_say_no_more(moons_client: httpx.Client, origin: str):
+    answer = moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers={"Origin": origin})
+    assert (answer.status_code, answer.json()["code"]) == (403, "cross-site")
+    own = str(moons_client.base_url).rstrip("/")
+    assert moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers={"Origin": own}).status_code == 200
+    proxied = {"Origin": "https://public.example", "Sec-Fetch-Site": "same-origin"}  # a proxy may put another Host in
+    assert moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers=proxied).status_code == 200
+
+
 def test_foreign_names_are_not_answered(moons_detector: Detector, start):
     with start(moons_detector, allowed_hosts=["localhost", "::1"]) as client:
         for host, status in {"localhost": 200, "LOCALHOST:80": 200, "[::1]:80": 200, "evil.example": 421, "": 421}.items():

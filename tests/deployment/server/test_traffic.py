@@ -1,3 +1,4 @@
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -5,8 +6,9 @@ import pytest
 
 from besnn import Detector
 from besnn.data import two_moons
+from besnn.deployment import drift_store
 from besnn.deployment.server import Settings
-from besnn.deployment.server.traffic import RECENT, Traffic
+from besnn.deployment.server.traffic import KEPT, RECENT, Traffic
 from besnn.detection import DriftMonitor
 from besnn.errors import DataError
 
@@ -70,6 +72,48 @@ def test_the_stream_goes_on_after_a_restart(moons_detector: Detector, tmp_path: 
     assert continued.log_martingale == pytest.approx(expected.log_martingale, abs=1e-9)
     assert [row.p_value for row in continued.recent] == [row.p_value for row in expected.recent]
     after.close()
+
+
+def test_what_cannot_be_written_waits_for_the_next_time(
+    moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(drift_store, "PATIENCE", 0.01)
+    traffic = make(moons_detector, drift_state=tmp_path / "drift.sqlite")
+    reader = sqlite3.connect(tmp_path / "drift.sqlite", isolation_level=None)
+    traffic.record(moons_detector.predict(ORDINARY[:50]))
+    for begin in ("BEGIN IMMEDIATE", "BEGIN"):  # the store cannot be opened; it can, but not be written
+        reader.execute(begin)
+        reader.execute("SELECT * FROM drift").fetchall()
+        with pytest.raises(DataError, match="locked"):
+            traffic.report()
+        reader.execute("ROLLBACK")
+        traffic.record(moons_detector.predict(ORDINARY[50:55]))
+    unbroken = make(moons_detector)
+    for rows in (ORDINARY[:50], ORDINARY[50:55], ORDINARY[50:55]):
+        unbroken.record(moons_detector.predict(rows))
+    late, expected = traffic.report(), unbroken.report()
+    assert late.steps == 60
+    assert [row.p_value for row in late.recent] == [row.p_value for row in expected.recent]
+    assert late.log_martingale == pytest.approx(expected.log_martingale, abs=1e-9)
+    reader.close()
+    traffic.close()
+
+
+def test_what_waits_is_bounded(moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(drift_store, "PATIENCE", 0.01)
+    traffic = make(moons_detector, drift_state=tmp_path / "drift.sqlite")
+    other = sqlite3.connect(tmp_path / "drift.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    predictions = moons_detector.predict(ORDINARY)
+    for _ in range(KEPT // len(ORDINARY) + 2):
+        traffic.record(predictions)
+        with pytest.raises(DataError):
+            traffic.flush()
+    other.close()
+    report = traffic.report()
+    assert report.steps == KEPT
+    assert [row.p_value for row in report.recent] == predictions.p_value[-RECENT:].tolist()  # the last ones
+    traffic.close()
 
 
 def test_workers_share_one_stream(moons_detector: Detector, tmp_path: Path):

@@ -1,6 +1,7 @@
 """Adaptive micro-batching: whatever waits while one batch is scored makes up the next."""
 
 import asyncio
+import logging
 import math
 import time
 from collections import deque
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from besnn.predictions import Predictions
 
 Inputs = NDArray[Any]
+
+_LOG = logging.getLogger(__name__)
 
 
 class QueueFullError(Exception):
@@ -90,7 +93,10 @@ class Batcher:
             began = time.monotonic()
             await self._answer(batch)
             rows = sum(len(request.inputs) for request in batch)
-            self._on_batch(rows)
+            try:
+                self._on_batch(rows)
+            except Exception as error:  # those who wait must be answered all the same
+                _LOG.error("batch not counted", extra={"fields": {"error": type(error).__name__}})
             self._seconds_per_row += 0.2 * ((time.monotonic() - began) / rows - self._seconds_per_row)
 
     def _next_batch(self) -> list[_Request]:

@@ -62,6 +62,15 @@ def unknown_examples(detector: Detector) -> list[Example]:
     return [_example("unknown", row) for row in rows]
 
 
+def blank_input(input_shape: tuple[int, ...]) -> str | list[float]:
+    """An input of zeros, as `/v1/predict` takes it: it tells nothing of the data that a model was made from.
+
+    >>> blank_input((3,))
+    [0, 0, 0]
+    """
+    return _sendable(np.zeros(input_shape, np.uint8))
+
+
 def _in_turn(rows: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The first row of every class, then the second of every class, and so on.
 
@@ -73,9 +82,14 @@ def _in_turn(rows: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np.
 
 
 def _example(kind: Literal["known", "ambiguous", "unknown"], item: NDArray[np.generic]) -> Example:
+    return Example(kind=kind, input=_sendable(item))
+
+
+def _sendable(item: NDArray[np.generic]) -> str | list[float]:
     if item.ndim == 1:
-        return Example(kind=kind, input=item.tolist())
+        row: list[float] = item.tolist()
+        return row
     pixels = np.ascontiguousarray(item[0] if len(item) == 1 else item.transpose(1, 2, 0))
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
-    return Example(kind=kind, input=base64.b64encode(file.getvalue()).decode("ascii"))
+    return base64.b64encode(file.getvalue()).decode("ascii")

@@ -2,6 +2,8 @@
 
 import base64
 import math
+from collections.abc import Mapping
+from threading import Event
 from typing import Annotated, Any
 
 import numpy as np
@@ -9,9 +11,10 @@ from fastapi import Request
 from pydantic import BaseModel, Field, create_model
 
 from besnn.data import ImageSpec
+from besnn.data.images import Pixels
 from besnn.deployment.server.batching import Inputs
 from besnn.deployment.server.fields import Number, Pixel, Strict, list_of, nested_lists, parse
-from besnn.deployment.server.images import read_upload
+from besnn.deployment.server.images import read_uploads
 from besnn.deployment.server.multipart import read_files
 from besnn.deployment.server.problems import Problem
 from besnn.deployment.server.settings import Settings
@@ -35,7 +38,7 @@ class InputReader:
         request: the JSON body of `/v1/predict`.
 
     >>> reader = InputReader((2,), Settings())
-    >>> reader.from_json(b'{"inputs": [[1, 2.5]]}').tolist()
+    >>> reader.from_json(b'{"inputs": [[1, 2.5]]}', over=Event()).tolist()
     [[1.0, 2.5]]
     """
 
@@ -57,36 +60,38 @@ class InputReader:
             item = Annotated[self.array | file, Field(union_mode="left_to_right")]
         return create_model("PredictRequest", __base__=Strict, inputs=(list_of(item, 1, self._settings.max_rows), ...))
 
-    def from_json(self, body: bytes) -> Inputs:
-        """Inputs `[n, ...]` from the JSON body of `/v1/predict`."""
+    def from_json(self, body: bytes, over: Event) -> Inputs:
+        """Inputs `[n, ...]` from the JSON body of `/v1/predict`; see `read_uploads` for `over`."""
         items = parse(self.request, body, self._wanted, self.most_lists).inputs  # type: ignore[attr-defined]  # a model made above
         if not self.is_image:
             return np.array(items)
-        return np.stack([self._image(item, f"input {place}") for place, item in enumerate(items)])
+        named = {f"input {place}": item for place, item in enumerate(items)}
+        files = {name: _from_base64(item, name) for name, item in named.items() if isinstance(item, str)}
+        uploads = self._uploads(files, over)
+        return np.stack([uploads[name] if name in files else np.array(item, np.uint8) for name, item in named.items()])
 
     def is_quick(self, body: bytes) -> bool:
         """Whether a JSON body is soon read: it is short, and the field's name is its only string, so it holds no files."""
         return len(body) <= QUICK_BYTES and (not self.is_image or body.count(b'"') <= 2)
 
-    def from_multipart(self, body: bytes, content_type: str) -> Inputs:
-        """Inputs `[n, c, h, w]` from image files in a multipart body."""
+    def from_multipart(self, body: bytes, content_type: str, over: Event) -> Inputs:
+        """Inputs `[n, c, h, w]` from image files in a multipart body; see `read_uploads` for `over`."""
         files = read_files(body, content_type, self._settings.max_rows)
-        return np.stack([self._upload(file, f"image {place}") for place, file in enumerate(files)])
+        named = {f"image {place} of {len(files)}": file for place, file in enumerate(files, start=1)}
+        return np.stack(list(self._uploads(named, over).values()))
 
-    def _image(self, item: Any, name: str) -> Inputs:
-        if not isinstance(item, str):
-            return np.array(item, np.uint8)
-        try:
-            file = base64.b64decode(item, validate=True)
-        except ValueError:
-            raise Problem(422, "image-unreadable", f"{name} is not base64: encode the file without line breaks") from None
-        return self._upload(file, name)
-
-    def _upload(self, file: bytes, name: str) -> Inputs:
+    def _uploads(self, files: Mapping[str, bytes], over: Event) -> dict[str, Pixels]:
         channels, height, width = self.input_shape
-        return read_upload(file, ImageSpec((height, width), channels), self._settings.max_image_pixels, name)
+        return read_uploads(files, ImageSpec((height, width), channels), self._settings, over)
 
 
 def media_type(request: Request) -> str:
     """The body's media type, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _from_base64(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise Problem(422, "image-unreadable", f"{name} is not base64: encode the file without line breaks") from None

@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
+from besnn.deployment.model_file import read_header
 from besnn.deployment.server.app import create_app
 from besnn.deployment.server.examples import Example
 from besnn.deployment.server.heads import LimitedHeads
@@ -17,7 +18,7 @@ from besnn.deployment.server.logs import log_to_standard_error
 from besnn.deployment.server.metrics import MULTIPROCESS_FOLDER
 from besnn.deployment.server.process import exempt_from_collection
 from besnn.deployment.server.settings import Settings
-from besnn.deployment.server.worker import WorkerApp
+from besnn.deployment.server.worker import CANNOT_START, WorkerApp
 from besnn.detector import Detector
 from besnn.errors import DataError
 
@@ -42,6 +43,10 @@ def serve(
         examples: inputs for people to try.
         listener: where requests arrive; see `listen`.
         workers: processes; of several, one that dies is replaced.
+
+    Raises:
+        DataError: a worker was to be replaced, and the file is gone or holds another model; the other workers have stopped
+            in good order, for two models behind one address would be worse than none.
     """
     app = create_app(detector, settings, examples)  # whatever does not fit shows here, before any process is started
     log_to_standard_error()
@@ -55,8 +60,12 @@ def serve(
         values["token"] = settings.token and settings.token.get_secret_value()
         values["drift_state"] = settings.drift_state or Path(folder) / "drift.sqlite"  # all workers' inputs are one stream
         threads = max(1, (os.cpu_count() or 1) // workers)
-        make_app = WorkerApp(model, values, [example.model_dump() for example in examples], threads, str(detector.device))
-        Multiprocess(_config(make_app, settings, workers), [listener]).run()
+        plain = [example.model_dump() for example in examples]
+        make_app = WorkerApp(model, read_header(model)["sha256"], values, plain, threads, str(detector.device))
+        supervisor = Multiprocess(_config(make_app, settings, workers), [listener])
+        supervisor.run()
+    if any(worker.exitcode == CANNOT_START for worker in supervisor.processes):
+        raise DataError("a worker could not start (the log says why), so all were stopped: start the service again")
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,13 +1,12 @@
 """What the OpenAPI description says beyond what the framework finds out itself: bodies, examples, problems."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from besnn.deployment.server.examples import Example
+from besnn.deployment.server.examples import blank_input
 from besnn.deployment.server.inputs import JSON, MULTIPART, InputReader
 from besnn.deployment.server.problems import ProblemBody
 from besnn.deployment.server.protocol import ModelMetadata
@@ -18,7 +17,7 @@ _REASONS = {
     403: "A page of another site asks.",
     404: "There is no such model.",
     408: "The body did not arrive in time.",
-    413: "The body is too long.",
+    413: "The body is too long, or its images unpack to too many pixels.",
     415: "The body is of a media type that is not taken.",
     421: "The service does not go by the name in the Host header.",
     422: "The inputs or parameters are wrong.",
@@ -39,14 +38,10 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": _REASONS[status], "content": content} for status in statuses}
 
 
-def predict_body(reader: InputReader, examples: Sequence[Example]) -> dict[str, Any]:
-    """The bodies that `/v1/predict` takes."""
-    content: dict[str, Any] = {
-        JSON: {
-            "schema": _reference(reader.request),
-            "examples": {example.kind: {"value": {"inputs": [example.input]}} for example in examples},
-        }
-    }
+def predict_body(reader: InputReader) -> dict[str, Any]:
+    """The bodies that `/v1/predict` takes; the example is blank, for anybody may read the description."""
+    example = {"inputs": [blank_input(reader.input_shape)]}
+    content: dict[str, Any] = {JSON: {"schema": _reference(reader.request), "example": example}}
     if reader.is_image:
         file = {"type": "string", "format": "binary", "description": "A PNG, JPEG or WebP file."}
         parts = {"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "items": file}}

@@ -50,8 +50,13 @@ def token_required(token: SecretStr) -> Callable[..., Awaitable[None]]:
 
 
 async def same_origin(request: Request) -> None:
-    """A dependency that refuses what another site's page sends; browsers say so themselves."""
-    if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+    """A dependency that refuses what another site's page sends; browsers say so themselves.
+
+    To a service without TLS on another machine they say no more than which site it is.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    elsewhere = origin is not None and origin.partition("://")[2] != request.headers.get("host")
+    if elsewhere if site is None else site in ("cross-site", "same-site"):
         raise Problem(403, "cross-site", "pages of other sites may not use this service")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -51,14 +52,17 @@ class Service:
         self._flushing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def deadline(self) -> AsyncIterator[None]:
-        """Bounds how long a client waits for what happens in the block."""
+    async def deadline(self) -> AsyncIterator[threading.Event]:
+        """Bounds how long a client waits for what happens in the block; yields what tells threads that it has ended."""
+        over = threading.Event()
         try:
             async with asyncio.timeout(self.settings.deadline_seconds):
-                yield
+                yield over
         except TimeoutError:
             seconds = f"{self.settings.deadline_seconds:g}"
             raise Problem(504, "deadline-exceeded", f"there was no answer within {seconds} s: try again, or fewer") from None
+        finally:
+            over.set()
 
     async def read(self, read: Callable[[], T], *, quick: bool) -> T:
         """Calls what reads a body: at once if that is quick, else in a thread, so as not to hold up other requests."""

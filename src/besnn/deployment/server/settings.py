@@ -32,6 +32,9 @@ class Settings(BaseModel):
     max_bytes_in_flight: Count = Field(default=256 * 2**20, description="Bytes of all bodies that are held at the same time.")
     max_rows: Count = Field(default=4096, description="Most inputs in one request.")
     max_image_pixels: Count = Field(default=32_000_000, description="Most pixels that an uploaded image may unpack to.")
+    max_request_pixels: Count = Field(
+        default=64_000_000, description="Most pixels that the uploaded images of one request may unpack to together."
+    )
     max_batch_rows: Count = Field(default=512, description="Inputs that are scored together, if that many wait.")
     max_waiting_rows: Count = Field(
         default=16_384, description="Inputs that may wait to be scored; beyond it clients get a 429."

@@ -1,16 +1,21 @@
 """Recent traffic and the drift alarm over it: one stream for all workers, kept across restarts."""
 
 from collections import deque
+from contextlib import suppress
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from besnn.deployment.drift_store import DriftStore
 from besnn.deployment.server.settings import Settings
 from besnn.detection import ConformalThreshold, DriftMonitor
+from besnn.errors import DataError
 from besnn.predictions import Predictions
 
 RECENT = 240
+KEPT = 16_384
+"""Inputs, the last ones, that are kept for another try when the store cannot be written."""
 
 
 class RecentInput(BaseModel):
@@ -50,12 +55,12 @@ class Traffic:
             threshold.scores, threshold.threshold, alarm_level=settings.drift_alarm_level, window=settings.drift_window
         )
         self._store = DriftStore(settings.drift_state)
-        self._pending: deque[Predictions] = deque()
+        self._pending: deque[NDArray[np.float64]] = deque()  # each [3, n]: scores, p-values, whether unknown
         self.report()  # a state that does not fit the model is found now, not at the first input
 
     def record(self, predictions: Predictions) -> None:
         """Takes note of what was predicted."""
-        self._pending.append(predictions)
+        self._pending.append(np.array([predictions.score, predictions.p_value, predictions.is_ood], np.float64))
 
     def flush(self) -> None:
         """Brings all that was recorded to the store."""
@@ -63,12 +68,24 @@ class Traffic:
             self.report()
 
     def report(self) -> DriftReport:
-        """Where the stream stands, with all that was recorded."""
-        with self._store.document() as document:
-            self._store.restore(self._monitor, document)
-            recent = document.get("recent", []) + self._update()
-            document |= {"monitor": self._monitor.state_dict(), "recent": recent[-RECENT:]}
-            status = self._monitor.status()
+        """Where the stream stands, with all that was recorded.
+
+        Raises:
+            DataError: the store cannot be read or written; what was recorded waits for the next call.
+        """
+        taken = np.empty((3, 0))
+        try:
+            with self._store.document() as document:
+                self._store.restore(self._monitor, document)
+                taken = self._take()  # in one go, for one update costs as much as hundreds of inputs do
+                recent = document.get("recent", []) + self._update(taken)
+                document |= {"monitor": self._monitor.state_dict(), "recent": recent[-RECENT:]}
+                status = self._monitor.status()
+        except DataError:
+            kept = np.concatenate([taken, self._take()], axis=1)[:, -KEPT:]
+            if kept.size:
+                self._pending.appendleft(kept)
+            raise
         return DriftReport(
             steps=status.steps,
             log_martingale=status.log_martingale,
@@ -81,14 +98,18 @@ class Traffic:
             recent=[RecentInput(p_value=p, is_ood=ood, log_martingale=log) for p, ood, log in document["recent"]],
         )
 
-    def _update(self) -> list[tuple[float, bool, float]]:
-        """Brings what was recorded to the monitor in one go, for one update costs as much as hundreds of inputs do."""
-        pending = [self._pending.popleft() for _ in range(len(self._pending))]  # another thread may record meanwhile
-        if not pending:
-            return []
-        log_martingale = self._monitor.update(np.concatenate([each.score for each in pending]).astype(np.float64))
-        p_values, is_ood = (np.concatenate([getattr(each, name) for each in pending]) for name in ("p_value", "is_ood"))
-        columns = p_values, is_ood, log_martingale
+    def _take(self) -> NDArray[np.float64]:
+        """All that waits, `[3, n]`; other threads may record or take meanwhile."""
+        taken = [np.empty((3, 0))]
+        with suppress(IndexError):  # there is no more
+            while True:
+                taken.append(self._pending.popleft())
+        return np.concatenate(taken, axis=1)
+
+    def _update(self, taken: NDArray[np.float64]) -> list[tuple[float, bool, float]]:
+        """Brings scores, p-values and flags `[3, n]` to the monitor; what to remember of the last of them."""
+        scores, p_values, is_ood = taken
+        columns = p_values, is_ood.astype(bool), self._monitor.update(scores)
         return list(zip(*(column[-RECENT:].tolist() for column in columns), strict=True))
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
         response_model=PredictResponse,
         response_model_exclude_none=True,
         responses=problems(400, 408, 413, 415, 429, 504),
-        openapi_extra=predict_body(reader, examples),
+        openapi_extra=predict_body(reader),
     )
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         async with service.bodies.limited(request) as limited:
@@ -42,8 +42,9 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
             else:
                 wanted = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
                 raise Problem(415, "media-type-unsupported", f"send the body as {wanted}, and say so in Content-Type")
-            async with service.deadline():
-                predictions = await service.predict(await service.read(read, quick=quick), observe=query.observe)
+            async with service.deadline() as over:
+                inputs = await service.read(partial(read, over), quick=quick)
+                predictions = await service.predict(inputs, observe=query.observe)
         rows = prediction_rows(predictions, info.class_names, members=query.members)
         return Response(to_json({"predictions": rows}), media_type=JSON)
 
