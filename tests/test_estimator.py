@@ -249,6 +249,8 @@ class TestLabelsAndTables:
         X = np.column_stack([X[:, :2], column])
         with pytest.raises(InputError, match=f"{message}.*StandardScaler"):
             quick().fit(X, y)
+        with pytest.raises(InputError, match="column 'c' reaches"):
+            quick().fit(pa.table(dict(zip("abc", X.T, strict=True))), y)
         pipeline = make_pipeline(StandardScaler(), quick()).fit(X, y)
         assert np.isfinite(pipeline.predict_proba(X)).all()
 

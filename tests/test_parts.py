@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,7 +76,7 @@ def test_parts_that_are_not_wanted(numbered):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"classes": ("ant", "eel")}, r"data.classes: numbered has no class 'eel', it has ant, bee, cat, dog"),
+        ({"classes": ("ant", "eel")}, r"numbered has no class 'eel': it has ant, bee, cat, dog"),
         ({"classes": ("ant",)}, r"one class only \(ant\)"),
         ({"calibration": 0.001}, r"data.calibration=0.001 of 400 rows is less than one: raise it, or set it to 0"),
         ({"limit": 5}, r"data.calibration=0.1 of 5 rows"),
@@ -83,6 +85,12 @@ def test_parts_that_are_not_wanted(numbered):
 def test_mistakes(settings, words, numbered):
     with pytest.raises(InputError, match=words):
         divide(numbered, config(**settings), 0)
+
+
+def test_a_table_that_float32_does_not_hold_is_not_trained_on(numbered):
+    for classes in (None, ("ant", "bee")):
+        with pytest.raises(InputError, match="numbered: column 0 reaches 9e99"):
+            divide(replace(numbered, lost="column 0 reaches 9e99"), config(classes=classes), 0)
 
 
 def test_labels_are_needed(numbered):

@@ -15,3 +15,15 @@ class DataError(BesnnError, OSError):
 
 class NotReadyError(BesnnError, RuntimeError):
     """A step of the life cycle (train, calibrate, score) was used before the one it needs."""
+
+
+def one_line(said: Exception | str) -> str:
+    r"""What another library's error (or a text out of a file) says, on a single line; an error without words gives its name.
+
+    >>> one_line(ValueError("bad header:\n  too short"))
+    'bad header: too short'
+    >>> one_line(KeyError())
+    'KeyError'
+    """
+    line = " ".join(str(said).split())
+    return line or (type(said).__name__ if isinstance(said, Exception) else "")

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from besnn.data import Dataset, Inputs
 from besnn.data.arrays import inputs_from_rows
+from besnn.data.precision import Rounding
 from besnn.data.splits import split_indices
 from besnn.detection import ConformalThreshold
 from besnn.detector import Detector
@@ -104,7 +105,8 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         rows, targets = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
         check_classification_targets(targets)
         self.classes_, labels = np.unique(targets, return_inverse=True)
-        inputs = _training_table(rows) if rows.ndim == 2 else _images(rows)
+        names = tuple(getattr(self, "feature_names_in_", ()))
+        inputs = _training_table(rows, names) if rows.ndim == 2 else _images(rows)
         seed = int(check_random_state(self.random_state).randint(2**31))
         held_out, rest = _hold_out(len(inputs), self._recipe(seed).data.calibration, seed)
         if len(lost := np.setdiff1d(labels, labels[rest])):
@@ -115,7 +117,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             labels[rest].astype(np.int64),
             tuple(str(label) for label in self.classes_),
             name="X",
-            feature_names=tuple(getattr(self, "feature_names_in_", ())),
+            feature_names=names,
         )
         with _torch_precision_kept():
             fabric = make_fabric(accelerator=self.accelerator)
@@ -238,19 +240,13 @@ def _varies_within_classes(dataset: Dataset) -> bool:
     return bool((dataset.inputs != dataset.inputs[first[place]]).any())
 
 
-def _training_table(rows: NDArray[Any]) -> NDArray[np.float32]:
+def _training_table(rows: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.float32]:
     """A table in float32; refuses a column that is too large for it, or that varies more finely than it can tell."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        table = rows.astype(np.float32)
-        error, largest, spread = np.abs(rows - table).max(axis=0), np.abs(rows).max(axis=0), rows.std(axis=0, dtype=np.float64)
-    too_coarse = (error > 0.01 * spread) & (spread > 1e-12 * largest)  # what varies even less is constant, but for rounding
-    if (lost := too_coarse | np.isinf(error)).any():
-        column = int(np.argmax(lost))
-        raise InputError(
-            f"column {column} reaches {largest[column]:g} and varies by {spread[column]:g}, which float32 does not hold: "
-            "standardise it first, as in make_pipeline(StandardScaler(), BESNNClassifier())"
-        )
-    return table
+    rounding = Rounding()
+    rounding.add(rows)
+    if lost := rounding.loss(names):
+        raise InputError(f"{lost}, as in make_pipeline(StandardScaler(), BESNNClassifier())")
+    return rows.astype(np.float32)
 
 
 def _images(rows: NDArray[Any]) -> Inputs:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from besnn.data import Dataset, StreamingFolder
+from besnn.data import Dataset, StreamingFolder, require_classes
+from besnn.data.dataset import rows_of_classes
 from besnn.data.splits import split_indices
 from besnn.errors import InputError
 from besnn.training.config import DataConfig
@@ -50,22 +51,10 @@ def divide(data: Data, config: DataConfig, seed: int) -> Parts:
 
 def _choose_classes(data: Data, names: tuple[str, ...] | None) -> Data:
     """The rows of the named classes (all, where None), relabelled 0, 1, ... in the data's own order of classes."""
-    labels = data.labels
-    if labels is None:
-        raise InputError(f"{data.name} has no labels: give one sub-folder a class, or name the class column")
     if names is not None:
-        if unknown := [name for name in names if name not in data.class_names]:
-            raise InputError(f"data.classes: {data.name} has no class {unknown[0]!r}, it has {', '.join(data.class_names)}")
-        kept = [label for label, name in enumerate(data.class_names) if name in names]
-        renumbered = np.full(len(data.class_names), -1)
-        renumbered[kept] = np.arange(len(kept))
-        rows = np.flatnonzero(np.isin(labels, kept))
-        labels = renumbered[labels[rows]]
-        data = replace(data.subset(rows), labels=labels, class_names=tuple(data.class_names[label] for label in kept))
-    present = np.unique(labels)
-    if len(present) < 2:
-        classes = ", ".join(data.class_names[label] for label in present)
-        raise InputError(f"{data.name} has one class only ({classes}): a classifier needs two or more")
+        rows, labels, kept = rows_of_classes(data, names)
+        data = replace(data.subset(rows), labels=labels, class_names=kept)
+    require_classes(data)
     return data
 
 

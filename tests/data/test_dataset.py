@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -90,6 +92,11 @@ def test_keep_classes_refuses(dataset, words):
 def test_require_classes_refuses(dataset, words):
     with pytest.raises(InputError, match=words):
         require_classes(dataset)
+
+
+def test_require_classes_refuses_what_float32_does_not_hold():
+    with pytest.raises(InputError, match="letters: column 'time' is too fine"):
+        require_classes(replace(letters(), lost="column 'time' is too fine"))
 
 
 def test_require_classes_gives_the_labels():

@@ -87,6 +87,16 @@ def test_parquet_types_that_are_numbers(tmp_path):
     assert loaded.class_names == ("u", "v")
 
 
+def test_a_column_that_float32_does_not_hold_is_told_of_and_loaded_all_the_same(tmp_path):
+    times = [1_700_000_000 + second for second in range(400)]
+    text = "".join(f"{row % 7},{time}\n" for row, time in enumerate(times))
+    for path in (write(tmp_path, f"x,time\n{text}"), parquet(tmp_path, {"x": np.arange(400) % 7, "time": times})):
+        loaded = load_table(path)
+        assert len(np.unique(loaded.inputs[:, 1])) < 10
+        assert loaded.lost.startswith(f"column 'time' reaches 1.7e+09 and varies by {np.std(times):g}, which float32")
+        assert load_table(path, columns=["x"]).lost == ""
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -1,23 +1,28 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from besnn.data.utf8 import Utf8File
+from besnn.data.utf8 import BLOCK, valid_utf8
 
 
-@given(st.binary(max_size=60), st.integers(1, 9))
-def test_any_bytes_come_out_as_utf8_however_they_are_read(tmp_path_factory, content, size):
+@given(st.binary(max_size=60))
+@example("größer\r\n\n".encode())
+@example(b"\r\n\xff\r\n\n\r")
+@example("größer".encode()[:-5])
+@example(b"a" * (BLOCK - 1) + "ö".encode() + b"a" * BLOCK)  # a character in two blocks
+@example(b"a" * (BLOCK - 1) + "ö".encode() + b"a" * BLOCK + b"\xff")
+def test_any_bytes_come_out_as_utf8(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "bytes"
     path.write_bytes(content)
-    with Utf8File(path) as file:
-        parts = list(iter(lambda: file.read(size), b""))
-    assert all(len(part) <= size for part in parts)
-    assert b"".join(parts).decode() == content.decode(errors="backslashreplace")
+    with valid_utf8(path) as valid:
+        assert valid.read_bytes() == content.decode(errors="backslashreplace").encode()
 
 
-def test_the_file_is_closed(tmp_path):
-    (tmp_path / "text").write_text("hello")
-    with Utf8File(tmp_path / "text") as file:
-        assert file.readable()
-    with pytest.raises(ValueError, match="closed"):
-        file.read(1)
+@pytest.mark.parametrize("content", ["größer".encode(), b"\xff"])
+def test_only_what_is_not_utf8_is_copied_and_the_copy_goes(tmp_path, content):
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    with valid_utf8(path) as valid:
+        assert (valid == path) == (content != b"\xff")
+    assert valid.exists() == (valid == path)
+    assert path.read_bytes() == content

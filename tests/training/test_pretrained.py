@@ -3,15 +3,19 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
+from besnn.deployment.model_file import read_model_file, write_model_file
 from besnn.detector import Detector
 from besnn.errors import DataError, InputError
 from besnn.fitting import fit_detector
 from besnn.layers import batch_ensemble, fast_parameters
 from besnn.model import Preprocessing, convnet
+from besnn.tensor_file import write_tensor_file
 from besnn.training import build_method, parse_recipe
 from besnn.training.build import freeze_weights, pretrained_backbone
+from besnn.training.checkpoint import CHECKPOINT
 from besnn.training.config import BackboneConfig, OptimiserConfig
 from besnn.training.optimiser import parameter_groups
 
@@ -102,6 +106,37 @@ def test_a_run_does_not_continue_from_other_weights(tiny_recipe, stripes, tmp_pa
     fit_detector(recipe, stripes, feature_extractor=networks[0], run_folder=tmp_path, resume=True)
     with pytest.raises(InputError, match="belongs to another recipe or other data"):
         fit_detector(recipe, stripes, feature_extractor=networks[1], run_folder=tmp_path, resume=True)
+
+
+def foreign_copy(plain, path, change=lambda value: value):
+    """The tensors of the plain network's file in one that besnn did not write."""
+    save_file({name: change(value) for name, value in load_file(plain[1]).items()}, path)
+    return path
+
+
+def test_weights_from_a_file_that_besnn_did_not_write(plain, tmp_path):
+    backbone = pretrained_backbone(config(foreign_copy(plain, tmp_path / "foreign.safetensors")), SHAPE)
+    assert same(backbone.trunk, plain[0].model.feature_extractor.trunk)
+
+
+def test_weights_are_read_with_the_checks_of_a_model_file(plain, tmp_path):
+    _, path = plain
+    altered = tmp_path / "altered.safetensors"
+    content = path.read_bytes()
+    altered.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DataError, match=r"altered\.safetensors was altered after it was written"):
+        pretrained_backbone(config(altered), SHAPE)
+    tensors, header = read_model_file(path)
+    broken = {name: value * float("nan") if value.is_floating_point() else value for name, value in tensors.items()}
+    write_model_file(altered, broken, header)
+    with pytest.raises(DataError, match=r"altered\.safetensors holds NaN or infinite numbers"):
+        pretrained_backbone(config(altered), SHAPE)
+    write_tensor_file(altered, CHECKPOINT, tensors, {})
+    with pytest.raises(DataError, match="'besnn-checkpoint', which is no besnn model file"):
+        pretrained_backbone(config(altered), SHAPE)
+    foreign = foreign_copy(plain, tmp_path / "foreign.safetensors", lambda value: value / 0 if value.ndim > 1 else value)
+    with pytest.raises(DataError, match=r"backbone\.weights='.*foreign\.safetensors' holds NaN or infinite numbers"):
+        pretrained_backbone(config(foreign), SHAPE)
 
 
 def test_wrong_use(plain, tmp_path):

@@ -122,6 +122,7 @@ METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensem
         (["pretraining={epoch: 5}"], ["'pretraining.epoch'", "unknown", "epochs"]),
         (["pretraining={}", "backbone.weights=a.safetensors"], ["pretraining", "backbone.weights", "only one"]),
         (["pretraining={}", "method=deep-ensemble"], ["pretraining", "deep ensemble", "leave it out"]),
+        (["backbone.weights=a.safetensors", "method=deep-ensemble"], ["backbone.weights", "deep ensemble", "leave it out"]),
         (["pretraining.ramps.entropy.end=0.5"], ["pretraining.ramps.entropy", "softmax", "classification"]),
         (["pretraining.gradient_every=4"], ["pretraining.gradient_every=4", "softmax", "no gradient", "leave the field out"]),
         (["pretraining={patience: 3, average_from: 0.5}"], ["'pretraining'", "average_from", "patience"]),

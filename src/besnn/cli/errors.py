@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from besnn.errors import BesnnError, InputError, NotReadyError
+from besnn.errors import BesnnError, InputError, NotReadyError, one_line
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
@@ -36,20 +36,15 @@ def explain(error: Exception) -> tuple[int, str]:
     (2, 'alpha=2 is not a rate')
     """
     if isinstance(error, BesnnError):
-        return (WRONG_USE if isinstance(error, InputError | NotReadyError) else FAILED), one_line(str(error))
+        return (WRONG_USE if isinstance(error, InputError | NotReadyError) else FAILED), one_line(error)
     if hasattr(error, "format_message"):  # typer's own; it brings click along in some versions, and imports it in others
         return WRONG_USE, f"{one_line(error.format_message())} ({_help_of(error)} tells how)"
     if type(error).__name__ == "Abort":  # how older versions of typer pass Ctrl-C on
         return INTERRUPTED, ""
     if isinstance(error, OSError):
-        return FAILED, one_line(str(error))
+        return FAILED, one_line(error)
     name = f"{type(error).__name__}: {one_line(str(error))}".rstrip(": ")
     return FAILED, f"unexpected {name}; this is a bug: please report it with the traceback that BESNN_DEBUG=1 shows"
-
-
-def one_line(text: str) -> str:
-    """A text with its line breaks and runs of blanks made single blanks."""
-    return " ".join(text.split())
 
 
 def _help_of(error: Exception) -> str:

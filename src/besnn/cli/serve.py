@@ -97,12 +97,12 @@ def serve(
 
 
 def _move(detector: "Detector", device: str) -> None:
-    from besnn.errors import InputError
+    from besnn.errors import InputError, one_line
 
     try:
         detector.to(device)
     except (AssertionError, RuntimeError) as error:  # torch's own: no such device, or not one that it was built for
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise InputError(f"--device {device} cannot be used ({reason}): choose cpu, or what this machine has") from None
 
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from besnn.data.splits import split_indices
 from besnn.errors import InputError
+
+if TYPE_CHECKING:
+    from besnn.data.folder import StreamingFolder
 
 Inputs: TypeAlias = NDArray[np.uint8 | np.float32]
 """Images `uint8 [n, c, h, w]`, or a table `float32 [n, d]`."""
@@ -26,6 +29,7 @@ class Dataset:
         hashes: SHA-256 by file (or by folder), of the content that was read.
         feature_names: names of a table's columns; empty for images and for nameless arrays.
         note: what a reader of results must know about the data, such as that a file holds only a part of the official one.
+        lost: which column of a file float32 does not hold, so that nothing can be learned from it; empty where it holds all.
 
     Example:
         >>> points = Dataset(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), ("left", "right"), name="points")
@@ -40,6 +44,7 @@ class Dataset:
     hashes: dict[str, str] = field(default_factory=dict)
     feature_names: tuple[str, ...] = ()
     note: str = ""
+    lost: str = ""
 
     def __post_init__(self) -> None:
         image, table = np.dtype(np.uint8), np.dtype(np.float32)
@@ -96,16 +101,25 @@ def keep_classes(dataset: Dataset, class_names: Collection[str]) -> Dataset:
         >>> curved.class_names
         ('0', '6', '8')
     """
+    rows, labels, kept = rows_of_classes(dataset, class_names)
+    return replace(dataset.subset(rows), labels=labels, class_names=kept)
+
+
+def rows_of_classes(
+    dataset: "Dataset | StreamingFolder", class_names: Collection[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
+    """Return which rows are of the named classes, their labels among these, and the classes in the set's own order."""
     if dataset.labels is None:
         raise InputError(f"{dataset.name} has no labels: classes cannot be left out of it")
     if unknown := sorted(set(class_names) - set(dataset.class_names)):
         raise InputError(f"{dataset.name} has no class {unknown[0]!r}: it has {', '.join(dataset.class_names)}")
     kept = [label for label, name in enumerate(dataset.class_names) if name in class_names]
     rows = np.flatnonzero(np.isin(dataset.labels, kept))
-    return dataset.subset(rows).align_classes([dataset.class_names[label] for label in kept])
+    labels = np.searchsorted(kept, dataset.labels[rows])
+    return rows, labels, tuple(dataset.class_names[label] for label in kept)
 
 
-def require_classes(dataset: Dataset) -> NDArray[np.int64]:
+def require_classes(dataset: "Dataset | StreamingFolder") -> NDArray[np.int64]:
     """Return the labels `[n]` of a set fit to train a classifier on, or say what it lacks.
 
     Example:
@@ -119,6 +133,8 @@ def require_classes(dataset: Dataset) -> NDArray[np.int64]:
     if len(present) < 2:
         classes = ", ".join(dataset.class_names[label] for label in present)
         raise InputError(f"{dataset.name} has one class only ({classes}): a classifier needs two or more")
+    if isinstance(dataset, Dataset) and dataset.lost:
+        raise InputError(f"{dataset.name}: {dataset.lost}")
     return dataset.labels
 
 

@@ -6,8 +6,7 @@ from typing import IO, Protocol
 
 import pooch
 
-from besnn.data.messages import one_line
-from besnn.errors import DataError
+from besnn.errors import DataError, one_line
 
 ATTEMPTS = 3
 """How many attempts in a row may bring nothing before an address is given up."""

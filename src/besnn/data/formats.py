@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from besnn.data.messages import one_line
-from besnn.errors import DataError
+from besnn.errors import DataError, one_line
 
 
 @dataclass(frozen=True, eq=False)

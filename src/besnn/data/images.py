@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from besnn.data.messages import one_line
-from besnn.errors import DataError, InputError
+from besnn.errors import DataError, InputError, one_line
 
 Pixels: TypeAlias = NDArray[np.uint8]
 

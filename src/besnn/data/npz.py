@@ -13,10 +13,9 @@ import numpy as np
 from numpy.lib import format as npy
 
 from besnn.data.arrays import Rows, inputs_from_rows
-from besnn.data.blocks import Block, collect
+from besnn.data.blocks import Block, Label, collect
 from besnn.data.dataset import Dataset
-from besnn.data.messages import one_line
-from besnn.errors import DataError
+from besnn.errors import DataError, one_line
 
 BLOCK_ROWS = 1024
 INPUTS, LABELS = ("images", "X"), ("labels", "y")
@@ -56,13 +55,17 @@ def read_blocks(path: Path, *, labelled: bool = False) -> Iterator[Block]:
     """Yield the rows of an `.npz`, in order; a bad row carries its reason and does not stop the rest."""
     with _open(path) as archive, _stored_array(archive, INPUTS) as stored:
         if not labelled:
-            yield from (Block(*inputs_from_rows(rows), labels=[]) for rows in stored.blocks())
+            yield from (_block(rows, labels=[]) for rows in stored.blocks())
             return
         with _stored_array(archive, LABELS) as labels:
             if labels.shape != stored.shape[:1]:
                 raise ValueError(f"labels of shape {list(labels.shape)} for {stored.shape[0]} inputs")
             for rows, cells in zip(stored.blocks(), labels.blocks(), strict=True):
-                yield Block(*inputs_from_rows(rows), labels=cells.tolist())
+                yield _block(rows, labels=cells.tolist())
+
+
+def _block(rows: Rows, labels: list[Label]) -> Block:
+    return Block(*inputs_from_rows(rows), labels, exact=rows if rows.ndim == 2 else None)
 
 
 @contextmanager

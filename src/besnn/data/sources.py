@@ -13,10 +13,9 @@ from besnn.data.catalogue import available, parse_name
 from besnn.data.dataset import Dataset, Inputs
 from besnn.data.folder import BYTE_BUDGET, StreamingFolder, fits, load_folder, open_folder
 from besnn.data.images import IMAGE_SUFFIXES, ImageSpec, convert_images
-from besnn.data.messages import one_line
 from besnn.data.npz import load_npz
 from besnn.data.tables import load_table
-from besnn.errors import BesnnError, DataError, InputError
+from besnn.errors import BesnnError, DataError, InputError, one_line
 
 
 class Kind(StrEnum):

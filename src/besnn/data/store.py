@@ -13,8 +13,7 @@ import pooch
 
 from besnn.data.catalogue import DatasetInfo, OfficialFile, require_name
 from besnn.data.formats import PARSERS, Records
-from besnn.data.messages import one_line
-from besnn.errors import DataError
+from besnn.errors import DataError, one_line
 
 
 class Status(StrEnum):

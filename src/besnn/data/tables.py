@@ -12,9 +12,8 @@ import pyarrow.parquet
 from besnn.data.blocks import Block, collect
 from besnn.data.cells import reason_not_finite, to_labels, to_numbers
 from besnn.data.dataset import Dataset
-from besnn.data.messages import one_line
-from besnn.data.utf8 import Utf8File
-from besnn.errors import DataError
+from besnn.data.utf8 import valid_utf8
+from besnn.errors import DataError, one_line
 
 BLOCK_ROWS = 8192
 
@@ -28,13 +27,13 @@ def column_names(path: Path) -> tuple[str, ...]:
         return tuple(pa.parquet.read_schema(path).names)
 
 
-def read_blocks(path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Block]:
-    """Yield a table's rows as numbers, in order; a bad row carries its reason and does not stop the rest."""
+def read_blocks(path: Path, columns: Sequence[str], label: str | None = None, *, exact: bool = False) -> Iterator[Block]:
+    """Yield a table's rows as numbers, the `exact` ones too if asked; a bad row has its reason and does not stop the rest."""
     wanted = [*columns, label] if label else list(columns)
     read = _csv_batches if _is_csv(path) else _parquet_batches
     with table_errors(path):
         for batch, ragged in read(path, wanted):
-            yield _insert(to_block(batch, columns, label), ragged)
+            yield _insert(to_block(batch, columns, label, exact=exact), ragged)
 
 
 def load_table(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
@@ -50,7 +49,7 @@ def load_table(path: Path, *, label: str = "label", columns: Sequence[str] | Non
         raise DataError(f"{path} has no column {label!r}: its columns are {one_line(', '.join(names))}")
     label_column = label if label in names else None
     features = feature_columns(path, columns, label)
-    blocks = read_blocks(path, features, label_column)
+    blocks = read_blocks(path, features, label_column, exact=True)
     return collect(blocks, path, labelled=label_column is not None, feature_names=tuple(features))
 
 
@@ -98,7 +97,7 @@ def _open_csv(path: Path, columns: Sequence[str], ragged: dict[int, str]) -> Ite
     read_options = pa.csv.ReadOptions(use_threads=False)  # threads would lose the numbers of skipped rows
     parse_options = pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note)
     as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.string()), include_columns=columns)
-    with Utf8File(path) as file, pa.csv.open_csv(file, read_options, parse_options, as_text) as reader:
+    with valid_utf8(path) as file, pa.csv.open_csv(str(file), read_options, parse_options, as_text) as reader:
         yield reader
 
 
@@ -129,19 +128,20 @@ def _parquet_batches(path: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Re
             yield batch.select(list(columns)), {}
 
 
-def to_block(batch: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Block:
+def to_block(batch: pa.RecordBatch, columns: Sequence[str], label: str | None = None, *, exact: bool = False) -> Block:
     """Turn cells into numbers; rows with a cell that is missing or no finite number get an error."""
-    inputs = np.empty((batch.num_rows, len(columns)), np.float32)
+    numbers = np.empty((batch.num_rows, len(columns)), np.float64 if exact else np.float32)
     with np.errstate(over="ignore"):  # too large for float32: infinite, and reported as such
         for place, name in enumerate(columns):
-            inputs[:, place] = to_numbers(batch.column(name))
+            numbers[:, place] = to_numbers(batch.column(name))
+        inputs = numbers.astype(np.float32, copy=False)
     errors = [""] * batch.num_rows
     finite = np.isfinite(inputs)
     for row in np.flatnonzero(~finite.all(axis=1)):
         name = columns[int(np.argmin(finite[row]))]
         errors[row] = reason_not_finite(name, batch.column(name)[int(row)].as_py())
         inputs[row] = 0
-    return Block(inputs, errors, to_labels(batch.column(label)) if label else [])
+    return Block(inputs, errors, to_labels(batch.column(label)) if label else [], numbers if exact else None)
 
 
 def _insert(block: Block, ragged: dict[int, str]) -> Block:

@@ -1,43 +1,38 @@
-"""A text file whose bytes are made valid UTF-8 on the way in."""
+"""Text files as valid UTF-8."""
 
 import codecs
-import io
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+BLOCK = 1 << 20
 
 
-class Utf8File(io.RawIOBase):
-    r"""Reads a file; a byte that is not UTF-8 becomes its escape, such as the four characters `\xff`.
+@contextmanager
+def valid_utf8(path: Path) -> Iterator[Path]:
+    r"""Yields a file of valid UTF-8: this one, or a copy in which a byte that is not UTF-8 is its escape, such as `\xff`.
 
-    pyarrow would stop at the first such byte, wherever it is; so it spoils its own cell only.
+    pyarrow would stop at the first such byte, wherever it is; so it spoils its own cell only. It is given a file: from a Python
+    object a thread of pyarrow's would read ahead, and abort the process if that ends meanwhile.
     """
+    if _is_valid(path):
+        yield path
+        return
+    with tempfile.NamedTemporaryFile() as copy, path.open(encoding="utf-8", errors="backslashreplace", newline="") as text:
+        for part in iter(lambda: text.read(BLOCK), ""):
+            copy.write(part.encode())
+        copy.flush()
+        yield Path(copy.name)
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._file = path.open("rb")
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
-        self._ready = b""
 
-    def readable(self) -> bool:
-        """Whether it can be read: yes."""
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        """Fill a buffer as far as may be; return how many bytes that is, 0 at the end of the file."""
-        target = memoryview(buffer)
-        while not self._ready:
-            data = self._file.read(len(target))
-            self._ready = self._decoder.decode(data, final=not data).encode()
-            if not data:
-                break
-        count = min(len(target), len(self._ready))
-        target[:count], self._ready = self._ready[:count], self._ready[count:]
-        return count
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()
+def _is_valid(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        try:
+            for part in iter(lambda: file.read(BLOCK), b""):
+                decoder.decode(part)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from besnn.deployment.drift_store import DriftStore
 from besnn.detection import ConformalThreshold, DriftMonitor, DriftStatus
-from besnn.errors import BesnnError, DataError, InputError
+from besnn.errors import BesnnError, DataError, InputError, one_line
 
 ROWS = 65_536
 CELLS = 1000
@@ -115,7 +115,7 @@ def read_scores(path: Path) -> Iterator[Scores]:
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, BesnnError):
             raise
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise DataError(f"{path} cannot be read as scores ({reason}): give a file that besnn score wrote") from None
 
 

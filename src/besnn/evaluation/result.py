@@ -43,7 +43,7 @@ class Evaluation:
         method: its method by its record name, such as ``be-snn``.
         class_names: one name a class.
         alpha: the false-alarm rate that was asked for.
-        threshold: τ; an input is out-of-distribution if its default score reaches it.
+        threshold: τ; an input is out-of-distribution if its default score exceeds it.
         default_score: the score that decides; a key of every set's ``scores``.
         known_name: what the in-distribution set is called.
         known: the answers on it.

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from besnn.errors import BesnnError
+from besnn.errors import BesnnError, one_line
 from besnn.experiments.execution import Measure, TimeUpError, execute
 from besnn.experiments.runs import Run, Workspace, is_recorded
 
@@ -150,6 +150,6 @@ def _attempt(run: Run, plan: Plan) -> Outcome:
     except TimeUpError:
         return Outcome(Status.LEFT)
     except Exception as error:  # whatever ails one run, the others go on
-        reason = " ".join(str(error).split()) or "no reason given"
+        reason = one_line(str(error)) or "no reason given"
         return Outcome(Status.FAILED, reason if isinstance(error, BesnnError) else f"{type(error).__name__}: {reason}")
     return Outcome(Status.DONE, f"in {fields['seconds']:.0f} s")

@@ -4,12 +4,14 @@ import copy
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from besnn.errors import DataError, InputError
+from besnn.deployment.model_file import read_model_file
+from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.model import Objective, OODClassifier, cifar_resnet18, convnet, fashion_convnet, mlp
 from besnn.training.config import BackboneConfig, Recipe
 
@@ -54,18 +56,29 @@ def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) ->
     """The backbone with the trunk of the model file `backbone.weights`; what stands behind the trunk starts afresh."""
     try:
         prefix = "model/feature_extractor."
-        tensors = load_file(Path(config.weights or ""))
+        tensors = _read_weights(Path(config.weights or ""))
         weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         backbone = with_trunk(config, input_shape, weights)
+    except BesnnError:
+        raise
     except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise DataError(
-            f"backbone.weights={config.weights!r} holds no trunk of {config.name!r} ({reason}): train one with "
+            f"backbone.weights={config.weights!r} holds no trunk of {config.name!r} ({one_line(error)[:200]}): train one with "
             "besnn train --method softmax and the same backbone"
         ) from None
+    trunk = trunk_of(backbone, config)
+    if not all(bool(torch.isfinite(value).all()) for value in trunk.state_dict().values()):
+        raise DataError(f"backbone.weights={config.weights!r} holds NaN or infinite numbers: train that network again")
     if config.frozen:
-        freeze_weights(trunk_of(backbone, config))
+        freeze_weights(trunk)
     return backbone
+
+
+def _read_weights(path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a model file, checked as `Detector.load` does, or of a safetensors file that besnn did not write."""
+    with safe_open(path, framework="pt") as file:
+        of_besnn = "besnn" in (file.metadata() or {})
+    return read_model_file(path)[0] if of_besnn else load_file(path)
 
 
 def with_trunk(config: BackboneConfig, input_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> nn.Module:

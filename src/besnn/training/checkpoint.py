@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from besnn.errors import DataError, InputError
+from besnn.errors import DataError, InputError, one_line
 from besnn.tensor_file import FileKind, Tensors, read_tensor_file, write_tensor_file
 
 CHECKPOINT = FileKind("besnn-checkpoint", version=1, noun="checkpoint", remedy="delete it to start the run again")
@@ -67,8 +67,7 @@ def load_checkpoint(
         model.load_state_dict(groups.pop("model"))
         _load_optimiser(optimiser, groups.pop("optimiser", {}))
     except (KeyError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"checkpoint {path} does not fit this besnn ({reason}): {CHECKPOINT.remedy}") from None
+        raise DataError(f"checkpoint {path} does not fit this besnn ({one_line(error)}): {CHECKPOINT.remedy}") from None
     return progress, groups
 
 

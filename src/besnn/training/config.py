@@ -203,13 +203,15 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _pretrain_one_plain_network(self) -> Self:
+    def _start_from_one_plain_network(self) -> Self:
+        starts = {"pretraining": self.pretraining, "backbone.weights": self.backbone.weights}
+        given = [field for field, value in starts.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError("pretraining and backbone.weights each say what to start from: set only one of them")
+        if given and self.method.name == "deep-ensemble":
+            raise ValueError(f"{given[0]} would give all networks of a deep ensemble one start: leave it out")
         if self.pretraining is None:
             return self
-        if self.backbone.weights is not None:
-            raise ValueError("pretraining and backbone.weights each say what to start from: set only one of them")
-        if self.method.name == "deep-ensemble":
-            raise ValueError("pretraining would give all networks of a deep ensemble one start: leave it out")
         _schedule_existing_terms("pretraining", self.pretraining, SoftmaxConfig(name="softmax"))
         return self
 

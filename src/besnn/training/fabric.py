@@ -7,7 +7,7 @@ import torch
 from lightning.fabric import Fabric
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from besnn.errors import InputError
+from besnn.errors import InputError, one_line
 
 _PRECISIONS: Mapping[str, Any] = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed"}
 
@@ -25,7 +25,8 @@ def make_fabric(precision: str = "fp32", accelerator: str = "auto", devices: int
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, strategy=strategy, precision=_PRECISIONS[precision])
     except (MisconfigurationException, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"accelerator {accelerator!r} with devices={devices!r} cannot be had here ({reason})") from None
+        raise InputError(
+            f"accelerator {accelerator!r} with devices={devices!r} cannot be had here ({one_line(error)})"
+        ) from None
     fabric.launch()
     return fabric

@@ -9,7 +9,7 @@ import pydantic
 import yaml
 from pydantic import BaseModel
 
-from besnn.errors import InputError
+from besnn.errors import InputError, one_line
 from besnn.training.config import Recipe
 
 
@@ -38,7 +38,7 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InputError(f"recipe {str(name)!r} is not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"recipe {str(name)!r} is not YAML: {one_line(error)}") from None
     if not isinstance(content, dict):
         raise InputError(
             f"recipe {str(name)!r} holds no settings: a recipe is a YAML mapping with the keys {', '.join(Recipe.model_fields)}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from besnn.errors import DataError
+from besnn.errors import DataError, one_line
 from besnn.files import atomic_path
 from besnn.model import OODClassifier
 from besnn.training.config import Recipe
@@ -41,7 +41,7 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a record ({' '.join(str(error).split())}): remove it to run it again") from None
+        raise DataError(f"{path} is not a record ({one_line(error)}): remove it to run it again") from None
     if not isinstance(fields, dict):
         raise DataError(f"{path} is not a record (it holds no fields): remove it to run it again")
     return fields

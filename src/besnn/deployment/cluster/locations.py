@@ -11,8 +11,7 @@ import fsspec  # type: ignore[import-untyped]  # has no types
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # nor here
 
 from besnn.data.folder import walk_files
-from besnn.data.messages import one_line
-from besnn.errors import BesnnError, DataError, InputError
+from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.files import atomic_path
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import ray
 import ray.data
 
-from besnn.data.messages import one_line
 from besnn.deployment.cluster.manifest import Manifest
 from besnn.deployment.cluster.parts import Part
 from besnn.deployment.cluster.session import Workers
 from besnn.deployment.cluster.source import Source, Span
 from besnn.deployment.cluster.worker import FAILURE, ChunkScorer, read_chunks
-from besnn.errors import BesnnError, DataError
+from besnn.errors import BesnnError, DataError, one_line
 
 WORKER_CPUS, READER_CPUS = 0.75, 0.25
 """A worker and the reader that feeds it share a core."""

@@ -16,13 +16,12 @@ import torch
 from fastapi import FastAPI
 from ray import serve
 
-from besnn.data.messages import one_line
 from besnn.deployment.cluster.locations import Location
 from besnn.deployment.cluster.session import ray_session
 from besnn.deployment.cluster.worker import load_detector
 from besnn.deployment.server import Settings, create_app
 from besnn.deployment.server.examples import Example
-from besnn.errors import BesnnError, DataError, InputError
+from besnn.errors import BesnnError, DataError, InputError, one_line
 
 APPLICATION = "besnn"
 ONGOING_REQUESTS = 256

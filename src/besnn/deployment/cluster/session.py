@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Literal, TextIO
 
-from besnn.data.messages import one_line
-from besnn.errors import BesnnError, InputError
+from besnn.errors import BesnnError, InputError, one_line
 
 KNOCK_SECONDS = 5.0
 """How long a cluster's head may take to open its door; Ray itself would go on asking for half a minute."""
