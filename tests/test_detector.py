@@ -279,6 +279,17 @@ def test_a_network_of_ones_own_is_loaded_with_a_model_like_it(moons, tmp_path):
         Detector.load(path, model=own_model().double())
 
 
+def test_loads_whatever_the_process_has_for_a_default_type(path):
+    expected = Detector.load(path).predict(NEW)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = Detector.load(path).predict(NEW)
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert np.array_equal(found.score, expected.score)
+
+
 # --- files that are not what they should be ---
 
 
@@ -363,6 +374,9 @@ WEIGHT = "model/feature_extractor.0.weight"
         lambda tensors, header: header.update(scoring={"name": "bogus", "densities": []}),
         lambda tensors, header: header.update(scoring={"name": "combined", "densities": ["os.system"]}),
         lambda tensors, header: header.update(calibration={"alpha": 2, "delta": None}),
+        lambda tensors, header: header.update(layer=[["x"]]),
+        lambda tensors, header: header.update(feature_names=[["x"], "y"]),
+        lambda tensors, header: header.update(feature_names=2),
         lambda tensors, header: header.update(recipe={"name": "x"}),
         lambda tensors, header: header.update(recipe="two-moons"),
         lambda tensors, header: header["recipe"]["backbone"].update(hidden=[9]),

@@ -48,6 +48,42 @@ def test_permissions_follow_the_umask(tmp_path):
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
 
 
+def test_a_file_keeps_its_permissions(tmp_path):
+    target = tmp_path / "a"
+    target.touch(mode=0o600)
+    with atomic_path(target) as partial:
+        partial.write_text("x")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("dangling", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path, dangling):
+    there = tmp_path / "there" / "a.txt"
+    if not dangling:
+        there.parent.mkdir()
+        there.write_text("old")
+    link = tmp_path / "link.txt"
+    link.symlink_to(there)
+    with atomic_path(link) as partial:
+        partial.write_text("new")
+    assert link.is_symlink()
+    assert there.read_text() == "new"
+    assert names(there.parent) == ["a.txt"]
+    assert names(tmp_path) == ["link.txt", "there"]
+
+
+def test_a_pipe_is_written_to_as_it_is(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    with atomic_path(pipe) as path:
+        path.write_text("x")
+    reader.join(10)
+    assert read == ["x"]
+    assert pipe.is_fifo()
+
+
 def test_writers_at_the_same_time_do_not_meet(tmp_path):
     target, texts = tmp_path / "a.txt", [letter * 100_000 for letter in "abcdefgh"]
 

@@ -1,5 +1,7 @@
+import itertools
 import json
 import struct
+import threading
 
 import pytest
 import torch
@@ -53,6 +55,38 @@ def test_the_same_content_makes_the_same_file(path, tmp_path):
         other = tmp_path / f"{copy}.safetensors"
         write_tensor_file(other, KIND, TENSORS, HEADER)
         assert other.read_bytes() == path.read_bytes()
+
+
+def test_what_was_read_does_not_change_with_the_file(path):
+    tensors, _ = read_tensor_file(path, KIND)
+    path.write_bytes(bytes(path.stat().st_size))
+    for name, value in TENSORS.items():
+        assert torch.equal(tensors[name], value)
+
+
+def test_a_file_can_be_read_while_others_take_its_place(path, tmp_path):
+    """Each with a digest of its own, so that the header of one and the tensors of another would be refused."""
+    whole = []
+    for number in range(2):
+        write_tensor_file(path, KIND, {"number": torch.tensor(number)}, {"number": number})
+        whole.append(path.read_bytes())
+    done = threading.Event()
+
+    def write():
+        for content in itertools.cycle(whole):
+            if done.is_set():
+                break
+            (tmp_path / "next").write_bytes(content)
+            (tmp_path / "next").replace(path)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = [read_tensor_file(path, KIND) for _ in range(1000)]
+    finally:
+        done.set()
+        writer.join()
+    assert {(int(tensors["number"]), header["number"]) for tensors, header in found} == {(0, 0), (1, 1)}
 
 
 def test_tied_strided_and_trained_tensors_are_written_as_they_are(tmp_path):

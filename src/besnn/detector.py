@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from besnn.deployment.model_file import read_model_file, write_model_file
 from besnn.detection import ConformalThreshold
 from besnn.detection.scoring import Scoring
-from besnn.errors import DataError, InputError, NotReadyError
+from besnn.errors import DataError, InputError, NotReadyError, one_line
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
 from besnn.predictions import Predictions
 from besnn.training.build import build_method
@@ -198,7 +199,7 @@ class Detector:
         try:
             return cls._from_parts(tensors, header, model)
         except (LookupError, TypeError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:300]
+            reason = one_line(error)[:300]
             raise DataError(f"model file {path} does not fit its own description ({reason}): train the model again") from None
 
     @classmethod
@@ -206,7 +207,7 @@ class Detector:
         recipe = None if header["recipe"] is None else parse_recipe(header["recipe"])
         if model is None:
             assert recipe is not None
-            with torch.device("meta"):  # nothing is allocated before the file's tensors are known to fit
+            with torch.device("meta"), _float32():  # nothing is allocated before the file's tensors are known to fit
                 model, _ = build_method(recipe, tuple(header["input_shape"]), len(header["class_names"]))
         weights = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
         for name, own in model.state_dict().items():
@@ -219,19 +220,33 @@ class Detector:
             raise TypeError(f"mirror is {mirror!r}, not true or false")
         model.mirror = mirror
         preprocessing = Preprocessing(tuple(header["input_shape"]), tensors["preprocessing/mean"], tensors["preprocessing/std"])
+        layer = header["layer"]
+        if not isinstance(layer, str | None) or not all(isinstance(name, str) for name in header["feature_names"]):
+            raise TypeError("layer and feature_names are not text")
         detector = cls(
             model,
             preprocessing,
             header["class_names"],
             recipe,
             Scoring.from_state(model.evidence_kind, tensors, header["scoring"]),
-            header["layer"],
+            layer,
             header["provenance"],
             header["feature_names"],
         )
         if (calibration := header["calibration"]) is not None:
             detector.threshold = ConformalThreshold(tensors["calibration/scores"], calibration["alpha"], calibration["delta"])
         return detector
+
+
+@contextmanager
+def _float32() -> Iterator[None]:
+    """Torch's default for new tensors meanwhile, as model files have them, whatever the process has set."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _as_tensor(inputs: Array) -> Tensor:
@@ -241,5 +256,6 @@ def _as_tensor(inputs: Array) -> Tensor:
     try:
         return torch.from_numpy(np.require(inputs, requirements=["C", "W"]))  # torch warns of arrays that it may not write to
     except (TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"inputs are no array of numbers ({reason}): pass one number for each column or pixel") from None
+        raise InputError(
+            f"inputs are no array of numbers ({one_line(error)}): pass one number for each column or pixel"
+        ) from None

@@ -16,6 +16,8 @@ ABANDONED = 3600.0
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path beside `target`; what was written there takes target's place at the end, whole or not at all.
 
+    A link stays and what it leads to is replaced, a file's permissions stay, and a device or pipe is written to as it is.
+
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with atomic_path(folder / "a.txt") as path:
@@ -24,12 +26,17 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     ['a.txt']
     """
     target = Path(target)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        yield target
+        return
+    target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_partials(target.parent, glob.escape(target.stem), older_than=ABANDONED)
     # The suffix stays last: writers choose a format by it.
     path = target.with_name(f".{target.stem}-{secrets.token_hex(4)}.partial{target.suffix}")
     path.touch(exist_ok=False)
-    permissions = path.stat().st_mode  # the user's own; a writer that makes the file anew may give it narrower ones
+    # a writer that makes the file anew may give it narrower ones
+    permissions = (target if target.exists() else path).stat().st_mode
     try:
         yield path
         with path.open("rb+") as written:

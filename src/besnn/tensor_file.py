@@ -5,16 +5,18 @@ Reading one runs nothing that is in it.
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
-from besnn.errors import DataError
+from besnn.errors import DataError, one_line
 from besnn.files import atomic_path
 
 Tensors = dict[str, Tensor]
@@ -50,30 +52,43 @@ def write_tensor_file(path: Path, kind: FileKind, tensors: Tensors, header: Head
 
 def read_tensor_file(path: Path, kind: FileKind) -> tuple[Tensors, Header]:
     """Tensors and header of a file that is whole and unaltered; else says what is wrong with it."""
-    header = read_header(path, kind)
-    try:
-        with safe_open(path, framework="pt") as file:
-            text = file.metadata()["besnn"]
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-    except (SafetensorError, OSError) as error:
-        raise _unreadable(path, kind, error) from None
+    with _readable(path, kind):
+        # once and whole: another file may take its place meanwhile, and tensors mapped to the file would change with it
+        content = path.read_bytes()
+        tensors = load(content)
+    metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__")
+    header = _parse_header(metadata, path, kind)
     # The text, too, must be the one that was written: JSON has several ways to say the same.
-    if json.dumps(header) != text or header.pop("sha256", None) != _digest(tensors, header):
+    if json.dumps(header) != metadata["besnn"] or header.pop("sha256", None) != _digest(tensors, header):
         raise DataError(f"{kind.noun} {path} was altered after it was written (its digest does not match): {kind.remedy}")
     return tensors, header
 
 
 def read_header(path: Path, kind: FileKind) -> Header:
     """The header alone, without reading the tensors; it is not checked against the digest."""
+    with _readable(path, kind), safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    return _parse_header(metadata, path, kind)
+
+
+@contextmanager
+def _readable(path: Path, kind: FileKind) -> Iterator[None]:
+    """Says in one line why a file cannot be read as safetensors."""
     if not path.exists():
         raise DataError(f"{kind.noun} {path} does not exist: check the path")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise _unreadable(path, kind, error) from None
+        yield
+    except (SafetensorError, OSError, KeyError) as error:  # a KeyError for a type of number that torch has not
+        if path.is_dir():
+            raise DataError(f"{path} is a folder, not a {kind.noun}: name a file") from None
+        raise DataError(
+            f"{kind.noun} {path} is truncated, damaged or no safetensors file ({one_line(error)}): {kind.remedy}"
+        ) from None
+
+
+def _parse_header(metadata: dict[str, str] | None, path: Path, kind: FileKind) -> Header:
     try:
-        header: Header = json.loads(metadata["besnn"])
+        header: Header = json.loads((metadata or {})["besnn"])
         found, version = header["format"], header["version"]
     except (KeyError, TypeError, ValueError, RecursionError):
         raise DataError(f"{path} is a safetensors file but no besnn {kind.noun}: {kind.remedy}") from None
@@ -84,13 +99,6 @@ def read_header(path: Path, kind: FileKind) -> Header:
             f"{kind.noun} {path} has format version {version}, newer than this besnn reads ({kind.version}): upgrade besnn"
         )
     return header
-
-
-def _unreadable(path: Path, kind: FileKind, error: Exception) -> DataError:
-    if path.is_dir():
-        return DataError(f"{path} is a folder, not a {kind.noun}: name a file")
-    reason = " ".join(str(error).split())
-    return DataError(f"{kind.noun} {path} is truncated, damaged or no safetensors file ({reason}): {kind.remedy}")
 
 
 def _digest(tensors: Tensors, header: Header) -> str:

@@ -200,6 +200,19 @@ def _reads_what_it_overwrote(self: Applied, x: Tensor) -> Tensor:
     return torch.cat([same, self.other(y)], dim=1)
 
 
+def _overwrites_a_view(self: Applied, x: Tensor) -> Tensor:
+    y = self.conv(x)
+    y[:, 0].zero_()
+    return self.other(y)
+
+
+def _overwrites_under_a_view(self: Applied, x: Tensor) -> Tensor:
+    y = self.conv(x)
+    channels = y.flatten(2)
+    y.relu_()
+    return self.head(channels.flatten(1))
+
+
 # fmt: off
 NETWORKS = {
     # convolutions
@@ -267,6 +280,8 @@ NETWORKS = {
     "overwrites-a-sum": Network(lambda: Applied(
         lambda self, x: (lambda y: self.tail(y.add_(self.conv(y))))(self.stem(x)),
         stem=_conv3(), conv=_conv3(inputs=4), tail=_conv3(inputs=4))),
+    "overwrites-a-view-and-goes-on": Network(lambda: Applied(
+        lambda self, x: self.head(self.conv(x).flatten(1).relu_()), conv=_conv3(), head=nn.Linear(144, 2))),
     "two-outputs": Network(lambda: Applied(
         lambda self, x: (lambda y: (y, self.head(y.flatten(1))))(self.conv(x)), conv=_conv3(), head=nn.Linear(144, 2))),
     "shared-trunk": Network(lambda: Applied(
@@ -281,6 +296,12 @@ NETWORKS = {
     "relu-unassigned": Network(lambda: Applied(
         lambda self, x: (lambda y: (self.relu(y), self.other(y))[1])(self.conv(x)),
         conv=_conv3(), relu=nn.ReLU(inplace=True), other=_conv3(inputs=4)), traced=False),
+    "overwrites-a-view": Network(lambda: Applied(_overwrites_a_view, conv=_conv3(), other=_conv3(inputs=4)), traced=False),
+    "overwrites-under-a-view": Network(lambda: Applied(
+        _overwrites_under_a_view, conv=_conv3(), head=nn.Linear(144, 2)), traced=False),
+    "overwrites-dropped-out": Network(lambda: Applied(
+        lambda self, x: (lambda y: (self.drop(y).relu_(), self.other(y))[1])(self.conv(x)),
+        conv=_conv3(), drop=nn.Dropout(), other=_conv3(inputs=4)), traced=False),
     # sequences
     "encoder-layer": Network(lambda: _tokens(_encoder_layer(batch_first=True)), (5, 6)),
     "encoder": Network(lambda: _tokens(nn.TransformerEncoder(_encoder_layer(batch_first=True), 2, nn.LayerNorm(8))), (5, 6)),

@@ -23,6 +23,7 @@ from besnn.model import (
     mlp,
     squared_distances,
 )
+from besnn.model.besnn import FROZEN_AT_ONCE
 
 
 def inputs(batch=5):
@@ -113,6 +114,15 @@ def test_freezing_depends_on_its_seed_alone(build):
     assert torch.equal(model.distances(x), twin.distances(x))
     twin.freeze_classes(32, seed=2)
     assert not torch.equal(model.distances(x), twin.distances(x))
+
+
+@pytest.mark.parametrize("classes", [FROZEN_AT_ONCE - 1, FROZEN_AT_ONCE, 2 * FROZEN_AT_ONCE + 1])
+def test_frozen_moments_are_those_of_all_classes_drawn_at_once(classes):
+    model = BESNN(mlp(3, (4,), 5), classes, 5, members=2, noise_dim=2, hidden_dim=3).double()
+    model.freeze_classes(16, seed=3)
+    mean, spread = class_moments(model.class_features(16, torch.Generator().manual_seed(3)))
+    torch.testing.assert_close(model.class_mean, mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model.class_spread, spread, rtol=1e-12, atol=1e-12)
 
 
 def test_freezing_leaves_the_global_random_numbers_alone(build):

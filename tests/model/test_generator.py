@@ -36,6 +36,13 @@ def test_equals_the_plain_concatenation(classes, dim, members, noise_dim, hidden
     torch.testing.assert_close(features, naive(generator, noise), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("classes", [slice(0, 2), slice(1, 3), slice(2, 9)])
+def test_some_classes_features_are_those_among_all(classes):
+    generator = ClassFeatureGenerator(3, 4, 2, 5, 6).double()
+    noise = torch.randn(7, 5, dtype=torch.float64)
+    torch.testing.assert_close(generator(noise, classes), generator(noise)[:, classes], rtol=1e-12, atol=1e-12)
+
+
 def test_gradients_equal_the_plain_concatenation():
     generator = ClassFeatureGenerator(3, 4, 2, 5, 6).double()
     noise = torch.randn(7, 5, dtype=torch.float64)

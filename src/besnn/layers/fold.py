@@ -18,7 +18,7 @@ from besnn.layers.folded import fold_layers
 from besnn.layers.layer import BatchEnsembleLayer, members_of
 from besnn.layers.members import tile
 from besnn.layers.norm import is_plain_norm
-from besnn.layers.operations import overwrites
+from besnn.layers.operations import may_share_memory, overwrites
 from besnn.layers.rewrite import Rewrite
 from besnn.layers.tap import Tapped, check_layer
 
@@ -122,10 +122,31 @@ def _trace(root: _Root, taps: Sequence[str]) -> tuple[_Root, fx.Graph, list[fx.N
         tapped = [tracer.outputs[f"module.{tap}"].node for tap in taps]
     except Exception:  # whatever a forward does with a symbol that it takes for a tensor
         return None
-    overwritten: set[fx.Node] = set()
+    memory = _Memory()
     for node in graph.nodes:
-        if overwritten.intersection(node.all_input_nodes):
+        if any(map(memory.is_stale, node.all_input_nodes)):
             return None
-        if overwrites(node, root.get_submodule(node.target) if node.op == "call_module" else None):
-            overwritten.add(node.all_input_nodes[0])
-    return None if overwritten.intersection(tapped) else (root, graph, tapped)
+        memory.note(node, root.get_submodule(node.target) if node.op == "call_module" else None)
+    return None if any(map(memory.is_stale, tapped)) else (root, graph, tapped)
+
+
+class _Memory:
+    """Which results of a graph share memory, and which of them an operation in place has changed since."""
+
+    def __init__(self) -> None:
+        self.owners: dict[fx.Node, fx.Node] = {}  # the operation that made the memory in which a result lies
+        self.written: dict[fx.Node, fx.Node] = {}  # the last operation that wrote there when a result was made
+        self.last: dict[fx.Node, fx.Node] = {}  # the last one by now, by owner
+
+    def note(self, node: fx.Node, module: nn.Module | None) -> None:
+        """Takes the next operation of the graph."""
+        changes = overwrites(node, module)
+        shares = node.all_input_nodes and (changes or may_share_memory(node, module))
+        owner = self.owners[node.all_input_nodes[0]] if shares else node
+        if changes or owner is node:
+            self.last[owner] = node
+        self.owners[node], self.written[node] = owner, self.last[owner]
+
+    def is_stale(self, node: fx.Node) -> bool:
+        """Whether the memory of a result was written to after it."""
+        return self.written[node] is not self.last[self.owners[node]]

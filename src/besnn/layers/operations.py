@@ -32,6 +32,18 @@ _ROWWISE_MODULES = (
     nn.Linear, _ConvNd, nn.Embedding, nn.PReLU, _BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm,
 )  # fmt: skip
 
+# They may give a view of what they are given, or the very thing.
+_SHARING_MODULES = (
+    nn.Flatten, nn.Unflatten, nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout,
+)  # fmt: skip
+_SHARING_NAMES = {
+    "getitem", "getattr", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "ravel", "squeeze", "unsqueeze",
+    "transpose", "t", "adjoint", "swapaxes", "swapdims", "permute", "movedim", "moveaxis", "expand", "expand_as",
+    "broadcast_to", "narrow", "select", "chunk", "split", "tensor_split", "hsplit", "vsplit", "dsplit", "unbind", "diagonal",
+    "unfold", "as_strided", "contiguous", "detach", "alias", "to", "type", "type_as", "float", "half", "bfloat16", "double",
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "real", "positive",
+}  # fmt: skip
+
 _OVERWRITING_OPERATORS = {operator.iadd, operator.isub, operator.imul, operator.itruediv}
 
 
@@ -81,8 +93,17 @@ def overwrites(node: fx.Node, module: nn.Module | None) -> bool:
     """Whether an operation works in place."""
     if module is not None or node.op not in ("call_method", "call_function"):
         return bool(getattr(module, "inplace", False))
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return bool(node.kwargs.get("inplace")) or name.endswith("_") or node.target in _OVERWRITING_OPERATORS
+    return bool(node.kwargs.get("inplace")) or _name(node).endswith("_") or node.target in _OVERWRITING_OPERATORS
+
+
+def may_share_memory(node: fx.Node, module: nn.Module | None) -> bool:
+    """Whether what an operation gives may lie in the memory of what it is given first."""
+    return isinstance(module, _SHARING_MODULES) if module is not None else _name(node) in _SHARING_NAMES
+
+
+def _name(node: fx.Node) -> str:
+    """What a function or method is called."""
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def _is_reshape(node: fx.Node) -> bool:

@@ -16,6 +16,8 @@ from besnn.model.protocol import EvidenceKind
 
 SMALLEST_SCALE = 1e-3
 LENGTH_SCALE = "length_scale"
+FROZEN_AT_ONCE = 8
+"""Classes whose features `freeze_classes` holds at a time: thousands of samples of each, for every member."""
 
 
 class BESNN(BatchEnsembled):
@@ -81,13 +83,16 @@ class BESNN(BatchEnsembled):
 
     def class_features(self, samples: int | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Fresh class features E, `[members, classes, samples, d]`; M samples unless told otherwise."""
-        count = self.samples if samples is None else samples
-        if count < 1:
-            raise InputError(f"samples={count}: draw at least one feature for each class")
+        return self.generator(self._noise(self.samples if samples is None else samples, generator))  # type: ignore[no-any-return]
+
+    def _noise(self, samples: int, generator: torch.Generator | None) -> Tensor:
+        """ε, `[samples, noise_dim]`."""
+        if samples < 1:
+            raise InputError(f"samples={samples}: draw at least one feature for each class")
         weight = self.generator.hidden.weight
         device = weight.device if generator is None else generator.device
-        noise = torch.randn(count, self.generator.noise_dim, generator=generator, device=device, dtype=weight.dtype)
-        return self.generator(noise.to(weight.device))  # type: ignore[no-any-return]
+        noise = torch.randn(samples, self.generator.noise_dim, generator=generator, device=device, dtype=weight.dtype)
+        return noise.to(weight.device)
 
     def evidence(self, features: Tensor) -> Tensor:
         """d̄ from features to the classes: frozen ones where `freeze_classes` was called, else fresh ones."""
@@ -122,8 +127,10 @@ class BESNN(BatchEnsembled):
 
         The draw comes from a CPU generator, so it is the same on every device. Training goes back to fresh features.
         """
-        draw = torch.Generator().manual_seed(seed)
-        self.class_mean, self.class_spread = class_moments(self.class_features(samples, draw))
+        noise = self._noise(samples, torch.Generator().manual_seed(seed))
+        some = [slice(start, start + FROZEN_AT_ONCE) for start in range(0, self.num_classes, FROZEN_AT_ONCE)]
+        means, spreads = zip(*(class_moments(self.generator(noise, classes)) for classes in some), strict=True)
+        self.class_mean, self.class_spread = torch.cat(means, dim=1), torch.cat(spreads, dim=1)
 
     def train(self, mode: bool = True) -> "BESNN":
         """Torch's switch; training thaws frozen classes, since the generator they came from is about to change."""

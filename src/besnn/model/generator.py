@@ -36,16 +36,17 @@ class ClassFeatureGenerator(nn.Module):
         self.hidden = BatchEnsembleLinear(num_classes + noise_dim, hidden_dim, members=members, init=init)
         self.output = BatchEnsembleLinear(hidden_dim, feature_dim, members=members, init=init)
 
-    def forward(self, noise: Tensor) -> Tensor:
+    def forward(self, noise: Tensor, classes: slice = slice(None)) -> Tensor:
         """Class features for noise that all classes and members share, as in the paper.
 
         Args:
             noise: ε, `[samples, noise_dim]`.
+            classes: which classes' features to draw; all unless told otherwise.
 
         Returns:
             `[members, classes, samples, d]`.
         """
-        hidden = self._hidden(noise).relu_()
+        hidden = self._hidden(noise, classes).relu_()
         rows = hidden.flatten(1, 2)  # [members, classes · samples, hidden]
         layer = self.output
         assert layer.bias is not None
@@ -53,7 +54,7 @@ class ClassFeatureGenerator(nn.Module):
         features = torch.baddbmm(layer.bias[:, None, :].to(rows.dtype), rows, layer.member_weights().mT)
         return features.unflatten(1, hidden.shape[1:3])  # type: ignore[no-any-return]
 
-    def _hidden(self, noise: Tensor) -> Tensor:
+    def _hidden(self, noise: Tensor, classes: slice) -> Tensor:
         """The first layer, `[members, classes, samples, hidden]`.
 
         The layer is linear in its two inputs, and a class's noise is every class's noise: the noise goes through it once rather
@@ -65,7 +66,7 @@ class ClassFeatureGenerator(nn.Module):
         s = layer.s[:, None, :]
         assert layer.bias is not None
         by_class = (
-            self.class_scale * class_r[:, :, None] * class_weight.T * s + layer.bias[:, None, :]
+            self.class_scale * class_r[:, classes, None] * class_weight.T[classes] * s + layer.bias[:, None, :]
         )  # [members, classes, hidden]
         by_noise = ((noise * noise_r[:, None, :]) @ noise_weight.T) * s  # [members, samples, hidden]
         hidden: Tensor = by_class[:, :, None, :] + by_noise[:, None, :, :]
