@@ -153,6 +153,29 @@ def test_a_mistake_is_noticed_before_training(tiny_recipe, moons):
             fit_detector(tiny_recipe(*overrides), moons, reporter=NotToBeStarted())
 
 
+def test_other_things_than_a_recipe_and_a_dataset_are_refused(tiny_recipe, moons):
+    with pytest.raises(InputError, match="recipe is a str: pass one from load_recipe"):
+        fit_detector("two-moons", moons)
+    with pytest.raises(InputError, match="data is a ndarray: pass a Dataset"):
+        fit_detector(tiny_recipe(), moons.inputs)
+
+
+@pytest.mark.parametrize("rare", [1, 5])
+def test_classes_without_rows_to_train_on_are_told_of(tiny_recipe, moons, rare):
+    class Listening(Silent):
+        def __init__(self):
+            self.said = []
+
+        def say(self, text):
+            self.said.append(text)
+
+    names = (*moons.class_names, *(f"rare {number}" for number in range(rare)))
+    listening = Listening()
+    fit_detector(tiny_recipe(), dataclasses.replace(moons, class_names=names), reporter=listening)
+    named = "'rare 0'" if rare == 1 else "'rare 0', 'rare 1', 'rare 2' and 2 more"
+    assert listening.said == [f"no row of class {named} is left to train on: give more of them, or lower data.calibration"]
+
+
 def test_a_stopped_run_continues_to_the_same_file(tiny_recipe, moons, tmp_path):
     class Stop(Silent):
         def __init__(self):
@@ -190,6 +213,27 @@ def test_a_run_continues_only_as_itself(what, tiny_recipe, moons, tmp_path):
         labels[row] = 1 - labels[row]
     with pytest.raises(InputError, match="another recipe or other data"):
         fit_detector(recipe, dataclasses.replace(moons, inputs=inputs, labels=labels), run_folder=tmp_path, resume=True)
+
+
+class CountsSteps(Silent):
+    steps = 0
+
+    def step(self):
+        self.steps += 1
+
+
+def test_a_trained_run_is_scored_and_calibrated_otherwise(tiny_recipe, moons, tmp_path):
+    first = fit_detector(tiny_recipe(), moons, run_folder=tmp_path).detector
+    otherwise = tiny_recipe(
+        "name=mine", "score.name=class-gaussian", "score.densities=[class-gaussian]", "calibration.alpha=0.2"
+    )
+    reporter = CountsSteps()
+    second = fit_detector(otherwise, moons, run_folder=tmp_path, resume=True, reporter=reporter).detector
+    assert reporter.steps == 0  # nothing is trained again
+    assert_same_model(first, second)
+    afresh = fit_detector(otherwise, moons).detector
+    assert (second.scoring.name, second.threshold.alpha, second.recipe) == ("class-gaussian", 0.2, afresh.recipe)
+    np.testing.assert_array_equal(second.score(moons.inputs), afresh.score(moons.inputs))
 
 
 def test_a_folder_that_streams_gives_the_detector_of_its_arrays(tiny_recipe, stripe_folder, tmp_path):

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "objective": {"layers", "model"},
     "baselines": {"layers", "model", "objective"},
     "detection": set(),
-    "training": {"data", "layers", "model", "objective", "baselines"},
+    "training": {"data", "layers", "model", "objective", "baselines", "model_file"},
     "evaluation": {"data", "detection"},
     "model_file": set(),  # the file format lies in the package deployment, below the rest of it
     "predictions": set(),
@@ -40,6 +40,7 @@ MAY_IMPORT |= {
     "benchmarking": LIBRARY | {"deployment"},
     "experiments": LIBRARY | {"deployment", "benchmarking"},
     "cli": LIBRARY | {"deployment", "benchmarking", "experiments"},
+    "__main__": {"cli"},
 }
 
 

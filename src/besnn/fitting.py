@@ -78,6 +78,12 @@ def fit_detector(
     >>> bool(fitted.detector.predict([[0.0, 1.0], [90.0, 90.0]]).is_ood[1])
     True
     """
+    if not isinstance(recipe, Recipe):
+        raise InputError(f"recipe is a {type(recipe).__name__}: pass one from load_recipe or parse_recipe")
+    if not isinstance(data, Data):
+        raise InputError(
+            f"data is a {type(data).__name__}: pass a Dataset(inputs, labels, class_names, name), or what besnn.data.load gives"
+        )
     began = time.monotonic()
     parts = divide(data, recipe.data, recipe.training.seed)
     _check_calibration(recipe, parts.calibration)
@@ -90,6 +96,8 @@ def fit_detector(
     recipe = recipe.model_copy(update={"backbone": resolve_backbone(recipe.backbone, input_shape)})
     network, classes = feature_extractor, len(parts.training.class_names)
     reporter = reporter or Silent()
+    if untaught := _untaught_classes(parts.training):
+        reporter.say(f"no row of {untaught} is left to train on: give more of them, or lower data.calibration")
     held_out = 0 if validation is None else len(validation)
     if recipe.pretraining is not None:
         if network is not None:
@@ -99,7 +107,7 @@ def fit_detector(
         identity = _identity(recipe.plain(), parts, given)
         if run_folder is not None and not resume and fabric.is_global_zero:
             checkpoint_in(run_folder).unlink(missing_ok=True)  # another run's: see Trainer
-        reporter.phase("pretraining: the backbone as a plain softmax network")
+        reporter.say("pretraining: the backbone as a plain softmax network")
         network = pretrained_network(
             recipe,
             classes,
@@ -115,7 +123,7 @@ def fit_detector(
             checkpoint_every=checkpoint_every,
             checkpoint_pause=checkpoint_pause,
         )
-        reporter.phase(f"training: {recipe.method.name}, from that network's trunk")
+        reporter.say(f"training: {recipe.method.name}, from that network's trunk")
     with own_randomness(fabric.device):
         torch.manual_seed(draw_seed(recipe.training.seed, Draw.WEIGHTS))
         if network is None and recipe.backbone.weights is not None:
@@ -151,6 +159,14 @@ def fit_detector(
     return Fitted(detector, history, parts)
 
 
+def _untaught_classes(training: Data) -> str:
+    """The classes that have no rows, in words."""
+    present = set() if training.labels is None else set(training.labels.tolist())
+    missing = [repr(name) for label, name in enumerate(training.class_names) if label not in present]
+    named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    return f"class {named}" if missing else ""
+
+
 def _check_calibration(recipe: Recipe, calibration: Dataset | None) -> None:
     """Says before training, not after it, that there are too few calibration rows for the false-alarm rate."""
     if calibration is None:
@@ -165,7 +181,8 @@ def _check_calibration(recipe: Recipe, calibration: Dataset | None) -> None:
 
 def _identity(recipe: Recipe, parts: Parts, *given: nn.Module | None) -> str:
     """A digest of all that decides how training goes, the preprocessing and the network that were given among it."""
-    sha = hashlib.sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode())
+    settings = recipe.model_dump(mode="json", exclude={"name", "score", "calibration"})  # what training never looks at
+    sha = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for module in given:
         for name, value in module.state_dict().items() if module is not None else ():
             sha.update(f"{name}|{value.dtype}|{list(value.shape)}|".encode())

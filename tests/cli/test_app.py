@@ -58,6 +58,12 @@ def test_version_is_the_installed_one(monkeypatch, capsys):
     assert capsys.readouterr() == (f"besnn {metadata.version('besnn')}\n", "")
 
 
+def test_it_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "besnn", "nonsense"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("besnn: No such command 'nonsense'")
+
+
 def test_help_needs_neither_torch_nor_the_rest():
     heavy = {"torch", "lightning", "pyarrow", "sklearn", "matplotlib", "numpy"}
     code = f"import sys; from besnn.cli.app import run; run(['train', '--help']); print(sorted({heavy} & set(sys.modules)))"

@@ -1,6 +1,8 @@
 """`besnn export`: the file is there, described, and refused for a model that cannot decide."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -22,3 +24,9 @@ def test_an_uncalibrated_model_is_refused_in_one_line(besnn, uncalibrated_model,
     assert len(outcome.err.strip().splitlines()) == 1
     assert "calibrate" in outcome.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_torchs_exporter_keeps_its_remarks_to_itself(moons_model, tmp_path):
+    command = [sys.executable, "-m", "besnn", "export", moons_model, "-o", tmp_path / "moons.onnx", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -11,6 +11,8 @@ from sklearn import datasets
 from besnn.cli.choosing import choose_recipe
 from besnn.detection.conformal import conformal_rank
 from besnn.detector import Detector
+from besnn.errors import InputError
+from besnn.estimator import BESNNClassifier
 from besnn.training import load_recipe
 
 ALPHA = 0.1
@@ -107,11 +109,30 @@ def test_same_seed_same_model_and_another_seed_another(besnn, tmp_path, quick):
 def test_run_folder_holds_logs_and_no_checkpoint_once_finished(besnn, tmp_path, quick):
     besnn(*quick, "-o", tmp_path / "a.safetensors")
     besnn(*quick, "-o", tmp_path / "b.safetensors", "--run-folder", tmp_path / "elsewhere")
-    for folder in (tmp_path / "a.run", tmp_path / "elsewhere"):
+    for folder in (tmp_path / "a.safetensors.run", tmp_path / "elsewhere"):
         names = [path.name for path in folder.iterdir()]
         assert "log.csv" in names
         assert "checkpoint.safetensors" not in names
-    assert not (tmp_path / "b.run").exists()
+    assert not (tmp_path / "b.safetensors.run").exists()
+
+
+def test_a_model_never_shares_its_run_folder(besnn, tmp_path, quick):
+    for name in ("model.run", "net.v1", "net.v2"):
+        assert besnn(*quick, "-o", tmp_path / name).code == 0
+        assert Detector.load(tmp_path / name).threshold is not None
+        assert (tmp_path / f"{name}.run" / "log.csv").exists()
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_a_table_that_float32_does_not_hold_is_refused(besnn, tmp_path, write_csv, tiny):
+    rows = [[row % 7, 1_700_000_000 + row, "ab"[row % 2]] for row in range(400)]
+    table = write_csv(tmp_path / "log.csv", ["x", "time", "label"], rows)
+    outcome = besnn("train", table, "-o", tmp_path / "model.safetensors", *tiny)
+    with pytest.raises(InputError) as caught:
+        BESNNClassifier().fit(np.array([row[:2] for row in rows]), [row[2] for row in rows])
+    same = str(caught.value).replace("column 1", "column 'time'").partition(", as in")[0]
+    assert outcome == (2, "", f"besnn: {table}: {same}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
 def test_a_stopped_run_is_resumed_to_the_same_model_and_never_thrown_away(besnn, tmp_path, quick, monkeypatch):
@@ -127,7 +148,7 @@ def test_a_stopped_run_is_resumed_to_the_same_model_and_never_thrown_away(besnn,
     assert besnn(*quick, "-o", stopped, "-q") == (130, "", "")
     monkeypatch.undo()
     assert not stopped.exists()
-    checkpoint = tmp_path / "stopped.run" / "checkpoint.safetensors"
+    checkpoint = tmp_path / "stopped.safetensors.run" / "checkpoint.safetensors"
     assert besnn(*quick, "-o", stopped).code == 2
     assert checkpoint.exists()
     assert besnn(*quick, "-o", stopped, "--resume", "--seed=9").code == 2  # another recipe
@@ -194,4 +215,4 @@ def test_a_model_is_replaced_whole_when_trained_again(besnn, tmp_path, quick, mo
     shutil.copy(moons_model, model)
     assert besnn(*quick, "-o", model).code == 0
     assert json.loads(besnn("inspect", model, "--json").out)["recipe"]["training"]["epochs"] == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.run", "model.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "model.safetensors.run"]

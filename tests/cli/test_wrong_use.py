@@ -46,6 +46,9 @@ CASES = [
     ("train {tmp}/bad.npz -o {out}", FAILED, "save it again with numpy.savez"),
     ("train {tmp}/words.csv --label kind -o {out}", FAILED, "has no column 'kind'"),
     ("train two-moons -o {tmp}/stopped.safetensors", USE, "continue it with --resume"),
+    ("train {tmp}/unlabelled.csv -o {tmp}/unlabelled.csv", USE, "is a file that this command reads: give another name"),
+    ("train {tmp}/unlabelled.csv -o {tmp}/empty/../unlabelled.csv", USE, "is a file that this command reads"),
+    ("train two-moons --set backbone.weights={model} -o {model}", USE, "is a file that this command reads"),
     # models that are none
     ("inspect", USE, "MODEL"),
     ("inspect {tmp}/none.safetensors", USE, "does not exist: train a model"),
@@ -74,6 +77,19 @@ CASES = [
     ("evaluate {model} --in {tmp}/points.csv --out two-moons", USE, "has no labels"),
     ("evaluate {model} --in two-moons --out two-moons --report {tmp}/report.pdf", USE, "end its name in .html"),
     ("evaluate {uncalibrated} --in two-moons --out two-moons", USE, "is not calibrated: run `besnn calibrate"),
+    ("evaluate {model} --in two-moons --out two-moons --json {model}", USE, "--json {model} is a file that this command reads"),
+    (
+        "evaluate {model} --in {tmp}/points.csv --out two-moons --json {tmp}/points.csv",
+        USE,
+        "is a file that this command reads",
+    ),
+    (
+        "evaluate {model} --in two-moons --out {tmp}/points.csv --json {tmp}/points.csv",
+        USE,
+        "is a file that this command reads",
+    ),
+    # export
+    ("export {model} -o {model}", USE, "--output {model} is a file that this command reads"),
     # score
     ("score {model}", USE, "INPUT"),
     ("score {model} two-moons", USE, "--output"),
@@ -86,6 +102,7 @@ CASES = [
     ("score {model} two-moons -o {tmp}/scores.csv --workers 2", USE, "--workers is for Ray: add --engine ray"),
     ("score {model} {tmp}/words.csv -o {tmp}/scores.csv", FAILED, "lacks column 'x1'"),
     ("score {model} digits -o {tmp}/scores.csv", USE, "holds images"),
+    ("score {model} {tmp}/points.csv -o {tmp}/points.csv", USE, "is a file that this command reads"),
     ("score {model} two-moons -o /proc/scores.csv", FAILED, "/proc"),
     # data and recipes
     ("data fetch", USE, "NAME"),
@@ -107,8 +124,8 @@ def places(tmp_path_factory, write_csv, moons_model, uncalibrated_model) -> dict
     (tmp / "broken.yaml").write_text("name: [\n")
     (tmp / "bad.npz").write_bytes(b"no archive")
     (tmp / "empty" / "class").mkdir(parents=True)
-    (tmp / "stopped.run").mkdir()
-    (tmp / "stopped.run" / "checkpoint.safetensors").touch()
+    (tmp / "stopped.safetensors.run").mkdir()
+    (tmp / "stopped.safetensors.run" / "checkpoint.safetensors").touch()
     points = np.random.default_rng(0).normal(size=(40, 2)).round(3).tolist()
     write_csv(tmp / "unlabelled.csv", ["a", "b"], points)
     write_csv(tmp / "points.csv", ["x1", "x2"], points)
@@ -119,18 +136,23 @@ def places(tmp_path_factory, write_csv, moons_model, uncalibrated_model) -> dict
     return {"tmp": tmp, "out": tmp / "out.safetensors", "model": moons_model, "uncalibrated": uncalibrated_model}
 
 
+def contents(places):
+    """What the files are that commands are given."""
+    return [path.read_bytes() for path in (places["model"], *sorted(places["tmp"].glob("*.csv")))]
+
+
 @pytest.mark.parametrize(("line", "code", "words"), CASES, ids=[case[0] for case in CASES])
 def test_wrong_use_is_one_line_and_a_code(besnn, places, line, code, words):
-    before = places["model"].read_bytes()
+    before = contents(places)
     outcome = besnn(*line.format(**places).split())
-    assert words in outcome.err
+    assert words.format(**places) in outcome.err
     assert outcome.code == code
     assert outcome.err.count("\n") == 1
     assert outcome.err.startswith("besnn: ")
     assert "Traceback" not in outcome.err
     assert not places["out"].exists()
     assert not list(places["tmp"].glob("scores*"))
-    assert places["model"].read_bytes() == before
+    assert contents(places) == before
 
 
 @pytest.mark.parametrize(("line", "code", "words"), [CASES[3], CASES[5]], ids=[CASES[3][0], CASES[5][0]])

@@ -41,15 +41,18 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Judge a model on held-out known data and on data that it should flag."""
-    from besnn.cli.loading import input_names, load_detector, load_inputs, load_known, set_name
+    from besnn.cli.loading import input_names, load_detector, load_inputs, load_known, refuse_to_overwrite, set_name
     from besnn.errors import InputError
     from besnn.evaluating import evaluate_detector
 
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--report {str(report)!r}: end its name in .html")
+    specs = dict.fromkeys([*unknown, *(more_unknown or [])])
+    for option, written in {"--json": json, "--report": report}.items():
+        if written is not None:
+            refuse_to_overwrite(option, written, model, known, *specs)
     began = time.monotonic()
     detector = load_detector(model, calibrated=True)
-    specs = dict.fromkeys([*unknown, *(more_unknown or [])])
     evaluation = evaluate_detector(
         detector,
         load_known(detector, known, label=label, data_dir=data_dir),

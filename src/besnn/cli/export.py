@@ -30,13 +30,14 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a model as one graph, from raw inputs to label, probabilities, score, p-value and flag, for a batch of any size."""
-    from besnn.cli.loading import load_detector
+    from besnn.cli.loading import load_detector, refuse_to_overwrite
     from besnn.cli.output import announce
     from besnn.deployment.export import OPSET
     from besnn.deployment.export import export as export_detector
 
-    detector = load_detector(model, calibrated=True)
     output = output or Path(model).with_suffix(_SUFFIXES[form])
+    refuse_to_overwrite("--output", output, model)
+    detector = load_detector(model, calibrated=True)
     export_detector(detector, output, form.value)
     facts = {"output": str(output), "format": form.value, "bytes": output.stat().st_size}
     facts |= {"opset": OPSET} if form is Format.ONNX else {}

@@ -12,6 +12,13 @@ from besnn.detector import Detector
 from besnn.errors import DataError, InputError, NotReadyError
 
 
+def refuse_to_overwrite(option: str, output: Path | str, *read: Path | str) -> None:
+    """Makes sure that a command writes to no file that it reads."""
+    output = Path(output)
+    if any(output.exists() and Path(each).exists() and output.samefile(each) for each in read):
+        raise InputError(f"{option} {output} is a file that this command reads: give another name")
+
+
 def load_detector(path: Path, *, calibrated: bool = False) -> Detector:
     """Reads a model file; with `calibrated`, one that can decide."""
     if path.is_dir():

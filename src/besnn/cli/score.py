@@ -58,7 +58,7 @@ def score(
     Inputs are streamed, so their number does not matter. One that cannot be scored gets a row that says why.
     """
     from besnn.cli.description import count
-    from besnn.cli.loading import kind_of_data, label_of, load_detector
+    from besnn.cli.loading import kind_of_data, label_of, load_detector, refuse_to_overwrite
     from besnn.cli.output import announce, counting_progress
     from besnn.deployment.batch import score_file
     from besnn.deployment.cluster.scoring import score_on_ray
@@ -72,6 +72,7 @@ def score(
         refuse_ray_options({"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker})
         require_table_path(Path(output))
         kind_of_data(source)
+        refuse_to_overwrite("--output", output, source, model)
     detector = load_detector(model, calibrated=True)
     label = label or label_of(detector)
     with counting_progress(quiet) as progress:

@@ -61,7 +61,7 @@ def train(
     data_dir: DataDir = None,
     run_folder: Annotated[
         Path | None,
-        typer.Option(help="Where checkpoints and logs go. (default: OUTPUT with .run for its extension)", show_default=False),
+        typer.Option(help="Where checkpoints and logs go. (default: OUTPUT.run)", show_default=False),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped, to the same model.")] = False,
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.AUTO,
@@ -75,7 +75,7 @@ def train(
     Settings are applied in this order: the recipe, --method, the other options, --set.
     """
     from besnn.cli.choosing import choose_recipe, setting
-    from besnn.cli.loading import kind_of_data
+    from besnn.cli.loading import kind_of_data, refuse_to_overwrite
     from besnn.cli.output import announce, training_progress
     from besnn.data import ImageSpec, load_or_stream
     from besnn.errors import BesnnError, DataError
@@ -95,6 +95,7 @@ def train(
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
     run_folder, checkpoints = _open_run(output, run_folder, resume)
     kind_of_data(recipe.data.source)
+    refuse_to_overwrite("--output", output, *filter(None, (recipe.data.source, recipe.backbone.weights)))
     image = recipe.data.image
     dataset = load_or_stream(
         recipe.data.source,
@@ -127,7 +128,7 @@ def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path
 
     if output.is_dir():
         raise InputError(f"--output {output} is a folder: give the model file to write, such as {output / 'model.safetensors'}")
-    run_folder = run_folder or output.with_suffix(".run")
+    run_folder = run_folder or output.with_name(f"{output.name}.run")
     checkpoints = [checkpoint_in(folder) for folder in (run_folder, plain_folder(run_folder))]
     left = [str(checkpoint) for checkpoint in checkpoints if checkpoint.exists()]
     if left and not resume:

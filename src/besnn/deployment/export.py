@@ -1,7 +1,10 @@
 """Export: a detector as one file that ONNX Runtime or plain PyTorch runs without besnn."""
 
 import json
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -27,12 +30,25 @@ def export(detector: Detector, path: Path, form: str = "onnx") -> None:
     if form not in FORMATS:
         raise InputError(f"format {form!r} is unknown: use {' or '.join(FORMATS)}")
     program = export_program(detector)
-    with atomic_path(path) as partial, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's exporters warn about their own internals
+    with atomic_path(path) as partial, _quiet():
         if form == "torch":
             torch.export.save(program, str(partial), extra_files={"besnn.json": json.dumps(_description(detector))})
         else:
             _write_onnx(program, detector, partial)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps to themselves what torch's exporters say about their own internals."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def export_program(detector: Detector) -> torch.export.ExportedProgram:

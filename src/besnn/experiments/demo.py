@@ -44,14 +44,14 @@ class Moons:
 class EverySixthEpoch(Silent):
     """Says now and then how training goes."""
 
-    def __init__(self, say: Say) -> None:
-        self.say = say
+    def __init__(self, tell: Say) -> None:
+        self.tell = tell
 
     def epoch(self, row: Row) -> None:
         """A line for every sixth epoch."""
         if row["epoch"] % 6 == 0:
             accuracy = f"{100 * row['validation_accuracy']:.0f} % right on held-out data"
-            self.say(f"  epoch {row['epoch']:.0f}: loss {row['loss']:.2f}, {accuracy}")
+            self.tell(f"  epoch {row['epoch']:.0f}: loss {row['loss']:.2f}, {accuracy}")
 
 
 def run_demo(folder: Path, say: Say = print) -> None:

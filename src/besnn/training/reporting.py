@@ -11,8 +11,8 @@ Row = dict[str, float]
 class Reporter(Protocol):
     """Told how training goes."""
 
-    def phase(self, name: str) -> None:
-        """What is trained next, where more than one thing is."""
+    def say(self, text: str) -> None:
+        """What is trained next, where more than one thing is, or what the user should know of it."""
 
     def start(self, done: int, total: int) -> None:
         """Training begins, or continues, with `done` of `total` steps taken."""
@@ -30,7 +30,7 @@ class Reporter(Protocol):
 class Silent:
     """Says nothing."""
 
-    def phase(self, name: str) -> None:
+    def say(self, text: str) -> None:
         """Nothing."""
 
     def start(self, done: int, total: int) -> None:
@@ -55,9 +55,9 @@ class ProgressBar:
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task: TaskID | None = None
 
-    def phase(self, name: str) -> None:
+    def say(self, text: str) -> None:
         """Prints it."""
-        self.console.print(name, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, soft_wrap=True)
 
     def start(self, done: int, total: int) -> None:
         """Shows the bar."""
