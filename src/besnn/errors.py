@@ -17,6 +17,15 @@ class NotReadyError(BesnnError, RuntimeError):
     """A step of the life cycle (train, calibrate, score) was used before the one it needs."""
 
 
+def printable(text: str) -> str:
+    r"""A text with all that is no character to see as its escape: a name out of a file must not give a terminal orders.
+
+    >>> print(printable("café \x1b[2J"))
+    café \x1b[2J
+    """
+    return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 def one_line(said: Exception | str) -> str:
     r"""What another library's error (or a text out of a file) says, on a single line; an error without words gives its name.
 
@@ -25,5 +34,5 @@ def one_line(said: Exception | str) -> str:
     >>> one_line(KeyError())
     'KeyError'
     """
-    line = " ".join(str(said).split())
+    line = printable(" ".join(str(said).split()))
     return line or (type(said).__name__ if isinstance(said, Exception) else "")

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from besnn.cli.description import facts_of, in_words
+from besnn.deployment.model_file import read_model_file, write_model_file
 from besnn.detector import Detector
 
 
@@ -25,6 +26,15 @@ def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
     assert "besnn 0." in words
     assert "grey images, 8x8" in besnn("inspect", stripes_model).out
     assert "none yet: run besnn calibrate" in besnn("inspect", uncalibrated_model).out
+
+
+def test_names_in_a_file_give_the_terminal_no_orders(besnn, moons_model, tmp_path):
+    tensors, header = read_model_file(moons_model)
+    header["class_names"] = ["\x1b[2Jupper", "lower\nbesnn: all is well"]
+    write_model_file(tmp_path / "hostile.safetensors", tensors, header)
+    words = besnn("inspect", tmp_path / "hostile.safetensors").out
+    assert r"2: \x1b[2Jupper, lower\nbesnn: all is well" in words
+    assert words.replace("\n", "").isprintable()
 
 
 def test_mirror_images_are_told_of(moons_model):

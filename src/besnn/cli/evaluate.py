@@ -69,6 +69,7 @@ def _publish(
     evaluation: "Evaluation", record: dict[str, object] | None, json: Path | None, report: Path | None, quiet: bool
 ) -> None:
     from besnn.cli.output import note, to_json
+    from besnn.errors import printable
     from besnn.evaluation.report import write_report
     from besnn.evaluation.wording import summary
     from besnn.training.record import write_record
@@ -80,7 +81,7 @@ def _publish(
         typer.echo(to_json(record))
     elif not quiet:
         for sentence in [*summary(evaluation), *_separation(evaluation)]:
-            typer.echo(sentence)
+            typer.echo(printable(sentence))
     if record is not None and json is not None and json != STANDARD_OUTPUT:
         write_record(json, record)
     for written in filter(None, (json, report)):

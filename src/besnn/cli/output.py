@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from besnn.errors import printable
+
 if TYPE_CHECKING:
     from besnn.training.reporting import Reporter
 
@@ -17,7 +19,7 @@ def announce(facts: Mapping[str, object], sentences: Iterable[str], *, as_json: 
         typer.echo(to_json(facts))
     elif not quiet:
         for sentence in sentences:
-            typer.echo(sentence)
+            typer.echo(printable(sentence))
 
 
 def to_json(value: object) -> str:

@@ -79,7 +79,7 @@ def table_errors(name: str | Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{name} cannot be read as a table ({one_line(error)})") from error
+        raise DataError(f"{name} cannot be read as a table ({one_line(error)}): save it again as .csv or .parquet") from error
 
 
 def _is_csv(path: Path) -> bool:

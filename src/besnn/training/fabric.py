@@ -26,7 +26,8 @@ def make_fabric(precision: str = "fp32", accelerator: str = "auto", devices: int
         fabric = Fabric(accelerator=accelerator, devices=devices, strategy=strategy, precision=_PRECISIONS[precision])
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(
-            f"accelerator {accelerator!r} with devices={devices!r} cannot be had here ({one_line(error)})"
+            f"accelerator={accelerator!r}, devices={devices!r}, strategy={strategy!r} cannot be had here ({one_line(error)}): "
+            "leave them out to train on what there is"
         ) from None
     fabric.launch()
     return fabric
