@@ -28,6 +28,7 @@ from besnn.data import two_moons
 from besnn.deployment.model_file import read_header
 from besnn.deployment.server import Settings, launch
 from besnn.deployment.server.launch import listen, serve, url_of
+from besnn.deployment.server.metrics import MULTIPROCESS_FOLDER
 from besnn.deployment.server.traffic import Traffic
 from besnn.deployment.server.worker import WorkerApp
 from besnn.errors import DataError
@@ -253,12 +254,13 @@ def test_a_worker_takes_no_other_model_than_the_rest_have(
 def test_a_service_whose_workers_cannot_start_ends(
     model_file: Path, moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(launch, "_SILENT_SECONDS", 10)
+    monkeypatch.setattr(launch, "_SILENT_SECONDS", 5)
     path = tmp_path / "served.safetensors"
     whole = model_file.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # the header is as it was, and the digest in it
     with listen("127.0.0.1", 0) as listener, pytest.raises(DataError, match="a worker could not start"):
         serve(moons_detector, path, Settings(), [], listener, workers=2)
+    assert MULTIPROCESS_FOLDER not in os.environ
 
 
 @pytest.mark.usefixtures("kept_process")

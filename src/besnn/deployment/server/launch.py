@@ -63,7 +63,10 @@ def serve(
         plain = [example.model_dump() for example in examples]
         make_app = WorkerApp(model, read_header(model)["sha256"], values, plain, threads, str(detector.device))
         supervisor = Multiprocess(_config(make_app, settings, workers), [listener])
-        supervisor.run()
+        try:
+            supervisor.run()
+        finally:
+            del os.environ[MULTIPROCESS_FOLDER]  # it goes with the folder
     if any(worker.exitcode == CANNOT_START for worker in supervisor.processes):
         raise DataError("a worker could not start (the log says why), so all were stopped: start the service again")
 
