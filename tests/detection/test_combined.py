@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from besnn.detection import CombinedScore, ConformalThreshold
@@ -33,6 +33,7 @@ def test_surprise_at_the_reference_is_minus_log_p() -> None:
 
 
 @given(reference=NUMBERS, scores=NUMBERS)
+@example(reference=[0.0, 0.0, 0.0, 0.0, 1e-45], scores=[0.0, 1.0, 2.0, 50.0, 100.0])  # the smallest number but zero
 def test_surprise_rises_and_never_ties_beyond_the_reference(reference: list[float], scores: list[float]) -> None:
     if min(reference) == max(reference):
         reference[0] += 1

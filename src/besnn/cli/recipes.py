@@ -22,7 +22,7 @@ def recipes(
 
         typer.echo(recipe_reference(), nl=False)
     elif name is not None:
-        announce(load_recipe(name).model_dump(mode="json"), [recipe_text(name).rstrip()], as_json=json, quiet=False)
+        announce(load_recipe(name).model_dump(mode="json"), recipe_text(name).rstrip().splitlines(), as_json=json, quiet=False)
     else:
         about = {each: _purpose(recipe_text(each)) for each in shipped_recipes()}
         announce(about, [f"{each:<14} {purpose}" for each, purpose in about.items()], as_json=json, quiet=False)

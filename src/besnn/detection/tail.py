@@ -11,6 +11,7 @@ from besnn.errors import InputError
 UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
 RESOLUTION = 1 / 256  # of the range that 90 % of the reference scores span: the least distance of two knots
 ROUNDING = 1e-5  # of the largest reference score: the least resolution
+SMALLEST = 1e-30  # the least resolution of all: a number divided by less may be infinite
 
 
 class EmpiricalTail:
@@ -64,7 +65,7 @@ class EmpiricalTail:
 def _resolution(ordered: Tensor) -> float:
     low, high = ordered[len(ordered) // 20], ordered[-1 - len(ordered) // 20]
     span = high - low if high > low else ordered[-1] - ordered[0]
-    return max(RESOLUTION * float(span), ROUNDING * float(ordered.abs().max()))
+    return max(RESOLUTION * float(span), ROUNDING * float(ordered.abs().max()), SMALLEST)
 
 
 def _apart(ordered: Tensor, gap: float) -> Tensor:
