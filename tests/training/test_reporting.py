@@ -17,6 +17,12 @@ def test_every_epoch_is_a_line_with_terms_and_accuracy():
     assert text.getvalue() == "epoch 2  loss 0.5123  classification 0.4  validation_accuracy 0.925\n"
 
 
+def test_what_is_said_is_printed_as_it_is():
+    text = io.StringIO()
+    ProgressBar(Console(file=text, width=20)).say("no row of class '[red]' is left to train on")
+    assert text.getvalue() == "no row of class '[red]' is left to train on\n"
+
+
 def test_a_terminal_shows_steps_and_time_left():
     text = io.StringIO()
     bar = ProgressBar(Console(file=text, width=100, force_terminal=True))

@@ -57,7 +57,7 @@ class ProgressBar:
 
     def say(self, text: str) -> None:
         """Prints it."""
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)  # names of classes are in it
 
     def start(self, done: int, total: int) -> None:
         """Shows the bar."""
