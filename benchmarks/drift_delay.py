@@ -23,7 +23,7 @@ from besnn import Detector
 from besnn.data import load
 from besnn.detection import DriftMonitor
 from besnn.evaluation import ood_metrics
-from besnn.files import atomic_path
+from besnn.storage.files import atomic_path
 from besnn.training.provenance import provenance
 
 KNOWN, STRANGE = "fashion-mnist", "mnist"

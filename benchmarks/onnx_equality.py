@@ -23,14 +23,14 @@ import torch
 from numpy.typing import NDArray
 
 from besnn.data import load
-from besnn.deployment.export import OPSET, export
 from besnn.detector import Detector
-from besnn.evaluation.comparison import Row
-from besnn.evaluation.tables import Table
-from besnn.experiments.documents import fill_in
-from besnn.fitting import fit_detector
+from besnn.export.write import OPSET, export
 from besnn.training import load_recipe
+from besnn.training.fit import fit_detector
 from besnn.training.provenance import provenance
+from experiments.comparison import Row
+from experiments.documents import fill_in
+from experiments.rendering import Table
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "export.md"
 TOLERANCE = 1e-4

@@ -36,12 +36,12 @@ import pyarrow.parquet
 import ray
 import torch
 
+from besnn.batch import score_file
 from besnn.data import Dataset
-from besnn.deployment.batch import score_file
-from besnn.deployment.cluster.scoring import score_on_ray
 from besnn.detector import Detector
-from besnn.fitting import fit_detector
+from besnn.ray.scoring import score_on_ray
 from besnn.training import load_recipe, make_fabric
+from besnn.training.fit import fit_detector
 from besnn.training.provenance import provenance
 
 COLUMNS, CLASSES = 64, 5

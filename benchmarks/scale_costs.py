@@ -1,7 +1,7 @@
 """Measures what docs/scale.md's model starts from: seconds an image, a file, a row or a step.
 
     python benchmarks/scale_costs.py core driver gpu [--json results/scale_costs.json]
-    python benchmarks/scale_costs.py bench         # the GPU's, as far as a record of `besnn bench` has them
+    python benchmarks/scale_costs.py bench         # the GPU's, as far as a record of `python -m benchmarks` has them
 
 `core` is the CPU seconds of one core, `driver` those of the process that drives a run on Ray, `gpu` the seconds of the GPU at
 hand. The parts that are named are measured here and replaced in the file; the others stay as they are.
@@ -22,13 +22,13 @@ import pyarrow as pa
 import torch
 from PIL import Image
 
+from besnn.batch import SCHEMA
 from besnn.data import Dataset, ImageSpec, decode_image
-from besnn.deployment.batch import SCHEMA
-from besnn.deployment.cluster.arrays import StreamSource
-from besnn.deployment.cluster.locations import Location
-from besnn.deployment.cluster.parts import encode_part
 from besnn.detector import Detector
 from besnn.model import Preprocessing
+from besnn.ray.arrays import StreamSource
+from besnn.ray.locations import Location
+from besnn.ray.parts import encode_part
 from besnn.training import Recipe, Trainer, build_method, load_recipe, make_fabric
 from besnn.training.provenance import provenance
 from besnn.training.reporting import Silent
@@ -92,7 +92,7 @@ def measure_driver() -> dict[str, float]:
     import ray
     import ray.data
 
-    from besnn.deployment.cluster.pipeline import quiet_settings
+    from besnn.ray.pipeline import quiet_settings
 
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     with ray.data.DataContext.current(quiet_settings()):
@@ -132,7 +132,7 @@ def measure_gpu(accelerator: str = "gpu", steps: int = 200) -> dict[str, float]:
 
 
 def from_bench(bench: dict[str, Any]) -> dict[str, Any]:
-    """What a record of `besnn bench` says of the same costs; of a step without the penalty it says nothing."""
+    """What a record of `python -m benchmarks` says of the same costs; of a step without the penalty it says nothing."""
     seconds_of = {(figure["work"], figure["variant"]): figure["seconds"] for figure in bench["figures"]}
     note = f"train_small_without_penalty is of an earlier profile: `python {Path(__file__).name} gpu` measures all three"
     return {

@@ -63,7 +63,7 @@ def train(folder: Path) -> None:
 
 
 def write_table(path: Path, rows: int, labelled: bool = False) -> Path:
-    from besnn.deployment.writers import table_writer
+    from besnn.writers import table_writer
 
     batches = make_rows(rows, labelled)
     first = next(batches)
@@ -89,7 +89,7 @@ def make_rows(rows: int, labelled: bool) -> Iterator:
 
 def score(model: Path, table: Path, target: Path) -> dict[str, float]:
     """Scores in this process; what `besnn score` does, with a look at the memory before it."""
-    from besnn.deployment.batch import score_file
+    from besnn.batch import score_file
     from besnn.detector import Detector
 
     detector = Detector.load(model)

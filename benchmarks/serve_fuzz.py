@@ -28,8 +28,8 @@ from PIL import Image
 
 from besnn import Detector, fit_detector
 from besnn.data import digits, two_moons
-from besnn.deployment.server import create_app
-from besnn.files import atomic_path
+from besnn.serve import create_app
+from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
 from besnn.training.provenance import provenance
 

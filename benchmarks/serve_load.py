@@ -34,10 +34,10 @@ import torch
 from numpy.typing import NDArray
 
 from besnn import Detector
-from besnn.files import atomic_path
 from besnn.model import Preprocessing
+from besnn.recipe.build import build_method, resolve_backbone
+from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
-from besnn.training.build import build_method, resolve_backbone
 from besnn.training.provenance import provenance
 
 CLIENTS = 64

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from besnn.evaluation.comparison import Row
-from besnn.evaluation.tables import Table
-from besnn.experiments.documents import fill_in
-from besnn.files import atomic_path
+from besnn.storage.files import atomic_path
 from besnn.training.record import read_record
+from experiments.comparison import Row
+from experiments.documents import fill_in
+from experiments.rendering import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "serving.md"

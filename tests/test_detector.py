@@ -15,11 +15,11 @@ from torch import nn
 
 from besnn import BESNN, Detector
 from besnn.data import two_moons
-from besnn.deployment.model_file import read_model_file, write_model_file
 from besnn.detection import scores_for
 from besnn.errors import DataError, InputError, NotReadyError
-from besnn.fitting import fit_detector
 from besnn.model import Preprocessing
+from besnn.storage.model_file import read_model_file, write_model_file
+from besnn.training.fit import fit_detector
 
 METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
 SCALED = "{name: be-snn, length_scale: 0.5}"

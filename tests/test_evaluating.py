@@ -4,7 +4,7 @@ import pytest
 from besnn.data import Dataset
 from besnn.errors import InputError, NotReadyError
 from besnn.evaluating import evaluate_detector, scored_set
-from besnn.fitting import fit_detector
+from besnn.training.fit import fit_detector
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import besnn
 
 SOURCE = Path(besnn.__file__).parent
-FOUNDATION = {"version", "errors", "checks", "files", "tensor_file"}
+FOUNDATION = {"version", "errors", "checks", "storage"}
 
 # What each unit may import besides the foundation. A unit is a package or a top-level module.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -21,33 +21,27 @@ MAY_IMPORT: dict[str, set[str]] = {
     "objective": {"layers", "model"},
     "baselines": {"layers", "model", "objective"},
     "detection": set(),
-    "training": {"data", "layers", "model", "objective", "baselines", "model_file"},
+    "recipe": {"layers", "model", "objective", "baselines", "detection"},
     "evaluation": {"data", "detection"},
-    "model_file": set(),  # the file format lies in the package deployment, below the rest of it
     "predictions": set(),
-    "detector": {"model", "detection", "training", "model_file", "predictions"},
-    "parts": {"data", "training"},
-    "score_fitting": {"data", "model", "detection", "evaluation", "training", "detector"},
-    "pretraining": {"model", "training"},
-    "fitting": {"data", "model", "detection", "training", "detector", "parts", "pretraining", "score_fitting"},
-    "evaluating": {"data", "evaluation", "training", "detector", "score_fitting"},
-    "estimator": {"data", "detection", "training", "detector", "fitting"},
+    "detector": {"model", "detection", "recipe", "predictions"},
+    "training": {"data", "layers", "model", "objective", "detection", "evaluation", "recipe", "detector"},
+    "evaluating": {"data", "evaluation", "training", "detector"},
+    "writers": set(),
+    "batch": {"data", "detector", "writers"},
+    "export": {"model", "detection", "detector"},
+    "serve": {"data", "detection", "detector", "predictions"},
+    "ray": {"data", "detector", "batch", "serve"},
+    "estimator": {"data", "detection", "training", "detector"},
     "pyod": {"detection", "estimator"},
+    "demo_report": {"evaluation"},
+    "demo": {"data", "detector", "evaluation", "evaluating", "training", "demo_report"},
 }
-LIBRARY = set(MAY_IMPORT)
-MAY_IMPORT |= {
-    "deployment": LIBRARY,
-    "benchmarking": LIBRARY | {"deployment"},
-    "experiments": LIBRARY | {"deployment", "benchmarking"},
-    "cli": LIBRARY | {"deployment", "benchmarking", "experiments"},
-    "__main__": {"cli"},
-}
+MAY_IMPORT |= {"cli": set(MAY_IMPORT), "__main__": {"cli"}}
 
 
 def unit_of(module: str) -> str:
     """The unit that a module called `besnn.…` belongs to."""
-    if module == "besnn.deployment.model_file":
-        return "model_file"
     return module.split(".")[1] if "." in module else ""
 
 

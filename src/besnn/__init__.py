@@ -7,8 +7,8 @@ from besnn.version import __version__
 if TYPE_CHECKING:
     from besnn.detector import Detector
     from besnn.estimator import BESNNClassifier
-    from besnn.fitting import fit_detector
     from besnn.model import BESNN
+    from besnn.training.fit import fit_detector
 
 __all__ = ["BESNN", "BESNNClassifier", "Detector", "__version__", "fit_detector"]
 
@@ -16,7 +16,7 @@ _HOMES = {
     "BESNN": "besnn.model",
     "BESNNClassifier": "besnn.estimator",
     "Detector": "besnn.detector",
-    "fit_detector": "besnn.fitting",
+    "fit_detector": "besnn.training.fit",
 }
 
 

@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from besnn.deployment.model_file import read_model_file, write_model_file
 from besnn.detection import ConformalThreshold
 from besnn.detection.scoring import Scoring
 from besnn.errors import DataError, InputError, NotReadyError, one_line
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
 from besnn.predictions import Predictions
-from besnn.training.build import build_method
-from besnn.training.config import Recipe
-from besnn.training.recipe import parse_recipe
+from besnn.recipe.build import build_method
+from besnn.recipe.config import Recipe
+from besnn.recipe.reading import parse_recipe
+from besnn.storage.model_file import read_model_file, write_model_file
 
 Array = NDArray[Any] | Tensor
 

@@ -99,8 +99,8 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Trains on most rows `[n, ...]` with labels `[n]`, and calibrates on the rest."""
-        from besnn.fitting import fit_detector  # slow to import, and a fitted estimator can do without
         from besnn.training import make_fabric
+        from besnn.training.fit import fit_detector  # slow to import, and a fitted estimator can do without
 
         rows, targets = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
         check_classification_targets(targets)

@@ -8,7 +8,7 @@ from besnn.data import Dataset
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
 from besnn.evaluation import Evaluation, ScoredSet
-from besnn.score_fitting import all_scores
+from besnn.training.choose_score import all_scores
 from besnn.training.provenance import provenance
 
 
@@ -32,7 +32,7 @@ def evaluate_detector(
         input_names: by a set's name, what each of its inputs is called; the row number unless given.
 
     >>> from besnn.data import made_up_outliers, two_moons
-    >>> from besnn.fitting import fit_detector
+    >>> from besnn.training.fit import fit_detector
     >>> from besnn.training import load_recipe
     >>> detector = fit_detector(load_recipe("two-moons", ["training.epochs=1"]), two_moons(500)).detector
     >>> moons = two_moons(200, seed=1)

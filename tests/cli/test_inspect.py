@@ -3,8 +3,8 @@ import json
 import pytest
 
 from besnn.cli.description import facts_of, in_words
-from besnn.deployment.model_file import read_model_file, write_model_file
 from besnn.detector import Detector
+from besnn.storage.model_file import read_model_file, write_model_file
 
 
 def test_facts_as_json(besnn, moons_model):

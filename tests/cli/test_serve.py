@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from besnn.deployment.server import launch
+from besnn.serve import launch
 
 TOKEN = "correct-horse-battery-staple"
 

@@ -139,7 +139,7 @@ def test_a_stopped_run_is_resumed_to_the_same_model_and_never_thrown_away(besnn,
     whole, stopped = tmp_path / "whole.safetensors", tmp_path / "stopped.safetensors"
     besnn(*quick, "-o", whole)
 
-    from besnn import fitting
+    from besnn.training import fit as fitting
 
     def interrupted(*arguments):
         raise KeyboardInterrupt

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.io import savemat
 
 from besnn.data import available
-from besnn.experiments.runs import Workspace
 from besnn.training.record import write_record
+from experiments.runs import Workspace
 
 ROWS = 90
 SMALL_TRAINING = ("training.epochs=1", "training.batch_rows=64", "training.precision=fp32", "score.neighbour=3")

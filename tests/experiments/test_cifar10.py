@@ -7,20 +7,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from besnn.cli.app import run as besnn
 from besnn.data import load
 from besnn.detector import Detector
-from besnn.evaluation.records import load_records
-from besnn.experiments.conversion import AFTER, BEFORE, conversion_runs, converted_run
-from besnn.experiments.cost import EnoughError, Stopwatch, measure_cost
-from besnn.experiments.cost_table import cost_table
-from besnn.experiments.detection import Measured, measure_detection
-from besnn.experiments.layers import CANDIDATES, score_name
-from besnn.experiments.runs import Workspace
-from besnn.experiments.tables import result_tables
-from besnn.fitting import Fitted
 from besnn.training import build_method, load_recipe, parse_recipe
+from besnn.training.fit import Fitted
 from besnn.training.record import read_record, write_record
+from experiments.__main__ import run as experiments
+from experiments.conversion import AFTER, BEFORE, conversion_runs, converted_run
+from experiments.cost import EnoughError, Stopwatch, measure_cost
+from experiments.cost_table import cost_table
+from experiments.detection import Measured, measure_detection
+from experiments.layers import CANDIDATES, score_name
+from experiments.records import load_records
+from experiments.runs import Workspace
+from experiments.tables import result_tables
 
 LAYER_SCORES = {score_name(layer) for layer in CANDIDATES["cifar-resnet18"]}
 
@@ -32,7 +32,7 @@ def reproduce(tiny_resnet: tuple[str, ...], workspace: Workspace):
     def call(part: str, *words: str, settings: tuple[str, ...] = ()) -> int:
         given = [word for setting in (*tiny_resnet, *settings) for word in ("--set", setting)]
         where = ["--data-dir", str(workspace.data_dir), "--results", str(workspace.results), "--device", "cpu"]
-        return besnn(["reproduce", part, "--in", "cifar10", *words, *given, *where])
+        return experiments([part, "--in", "cifar10", *words, *given, *where])
 
     return call
 
@@ -84,8 +84,8 @@ def test_a_table_that_is_cut_short_goes_on_where_it_was(reproduce, workspace, mo
     settings = ("training.epochs=4", "data.validation=0")  # of two steps each
     with monkeypatch.context() as patched:
         clock = itertools.count()  # moves on by a second when somebody looks
-        patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
-        patched.setattr("besnn.experiments.packing.time", SimpleNamespace(time=lambda: 0))
+        patched.setattr("experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
+        patched.setattr("experiments.packing.time", SimpleNamespace(time=lambda: 0))
         pauses = itertools.count(step=10)  # as long as between two checkpoints
         patched.setattr("besnn.training.trainer.time", SimpleNamespace(monotonic=lambda: next(pauses)))
         assert reproduce("table1", *only, "--time-limit", "5", settings=settings) == 1
@@ -104,7 +104,7 @@ def test_conversion_keeps_the_plain_weights_and_records_both(reproduce, tiny_res
         seen.append(fitted.detector)
         return measure_detection(fitted, *others)
 
-    monkeypatch.setattr("besnn.experiments.conversion.measure_detection", measure_and_keep)
+    monkeypatch.setattr("experiments.conversion.measure_detection", measure_and_keep)
     assert reproduce("conversion", "--seeds", "1") == 0
     after, before = (detector.model.feature_extractor.trunk for detector in seen)
     convolutions = [name for name, module in before.named_modules() if isinstance(module, torch.nn.Conv2d)]
@@ -166,7 +166,7 @@ def test_cost_is_that_of_the_recipe(small, small_generator, workspace) -> None:
 
 def test_the_cost_of_both_trainings_adds_up(small, small_generator, workspace, monkeypatch) -> None:
     clock = itertools.count()  # a second for every window, so that n steps take n / steps seconds
-    monkeypatch.setattr("besnn.experiments.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("experiments.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     changes = (*small["cifar10"], *small_generator, "data.validation=0.2", "training.batch_rows=16", "training.epochs=3")
     seconds = {}
     for name, plain in {"both": "pretraining={epochs: 5, batch_size: 30}", "one": "pretraining=null"}.items():
@@ -182,7 +182,7 @@ def test_the_cost_of_both_trainings_adds_up(small, small_generator, workspace, m
 
 def test_a_stopwatch_counts_slow_first_steps_once(monkeypatch) -> None:
     clock = iter([100.0, 160.0, 170.0])  # a minute for the first five steps, ten seconds for the next
-    monkeypatch.setattr("besnn.experiments.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("experiments.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     watch = Stopwatch(5, torch.device("cpu"))
     watch.start(0, 1000)
     for _ in range(9):
@@ -194,8 +194,8 @@ def test_a_stopwatch_counts_slow_first_steps_once(monkeypatch) -> None:
 
 
 def test_cost_from_the_command_line(reproduce, small, workspace, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("besnn.experiments.table1.PAPER_METHODS", ("softmax", "duq"))
-    monkeypatch.setattr("besnn.experiments.table1.FURTHER_METHODS", ("batch-ensemble",))
+    monkeypatch.setattr("experiments.table1.PAPER_METHODS", ("softmax", "duq"))
+    monkeypatch.setattr("experiments.table1.FURTHER_METHODS", ("batch-ensemble",))
     assert reproduce("cost", "--steps", "2", "--rounds", "2", settings=small["cifar10"]) == 0
     assert capsys.readouterr().out.count("wrote ") == 3
     (table,) = [table for table in result_tables(workspace.results) if table.title == "Cost of the methods"]

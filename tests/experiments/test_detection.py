@@ -5,15 +5,15 @@ import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from besnn.data import keep_classes, load
-from besnn.experiments.benchmarks import benchmark_of
-from besnn.experiments.detection import fit_every_density, measure_detection
-from besnn.experiments.execution import execute
-from besnn.experiments.near_ood import near_ood_runs
-from besnn.experiments.runs import Workspace
-from besnn.experiments.table1 import table1_runs
-from besnn.fitting import fit_detector
-from besnn.score_fitting import fit_scoring
+from besnn.training.choose_score import fit_scoring
 from besnn.training.fabric import make_fabric
+from besnn.training.fit import fit_detector
+from experiments.benchmarks import benchmark_of
+from experiments.detection import fit_every_density, measure_detection
+from experiments.execution import execute
+from experiments.near_ood import near_ood_runs
+from experiments.runs import Workspace
+from experiments.table1 import table1_runs
 
 Small = dict[str, tuple[str, ...]]
 

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from besnn.detection.scores import scores_for
-from besnn.experiments.detection import Measured, measure_detection
-from besnn.experiments.execution import TimeUpError, execute
-from besnn.experiments.runs import Run, Workspace
-from besnn.experiments.table1 import table1_runs
-from besnn.experiments.table3 import table3_runs
-from besnn.fitting import Fitted
 from besnn.training import parse_recipe
+from besnn.training.fit import Fitted
 from besnn.training.record import read_record
+from experiments.detection import Measured, measure_detection
+from experiments.execution import TimeUpError, execute
+from experiments.runs import Run, Workspace
+from experiments.table1 import table1_runs
+from experiments.table3 import table3_runs
 
 Small = dict[str, tuple[str, ...]]
 
@@ -34,7 +34,7 @@ def steps_for_seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A clock that moves on by a second when a training step looks at it."""
     clock = itertools.count()
     with monkeypatch.context() as patched:
-        patched.setattr("besnn.experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
+        patched.setattr("experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
         pauses = itertools.count(step=10)  # as long as between two checkpoints
         patched.setattr("besnn.training.trainer.time", SimpleNamespace(monotonic=lambda: next(pauses)))
         yield

@@ -10,12 +10,12 @@ from scipy.spatial.distance import cdist
 
 from besnn.data import load
 from besnn.errors import DataError
-from besnn.experiments.figure1 import PANELS, PLANE, RING_EDGES, draw_figure1, figure1_runs, measure_confidence
-from besnn.experiments.packing import run_all
-from besnn.experiments.runs import Run, Workspace
-from besnn.fitting import Fitted, fit_detector
 from besnn.training.fabric import make_fabric
+from besnn.training.fit import Fitted, fit_detector
 from besnn.training.record import read_record
+from experiments.figure1 import PANELS, PLANE, RING_EDGES, draw_figure1, figure1_runs, measure_confidence
+from experiments.packing import run_all
+from experiments.runs import Run, Workspace
 
 TINY = ("training.epochs=2", "data.limit=200")
 

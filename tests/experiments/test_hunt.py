@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from besnn.cli.app import run as besnn
 from besnn.data import made_up_outliers
 from besnn.errors import InputError
-from besnn.experiments.hunt import hunt_runs, hunt_table, others_table
 from besnn.training.record import read_record, write_record
+from experiments.__main__ import run as experiments
+from experiments.hunt import hunt_runs, hunt_table, others_table
 
 
 def test_every_setting_is_a_recipe_of_its_own() -> None:
@@ -23,7 +23,7 @@ def test_a_run_records_what_held_out_data_and_made_up_outliers_say(small, made_u
     settings = [*small["fashion-mnist"], "data.validation=0.3", "data.calibration=0.3"]
     options = [part for setting in settings for part in ("--set", setting)]
     where = ["--data-dir", str(made_up_data), "--results", str(tmp_path), "--device", "cpu"]
-    assert besnn(["reproduce", "hunt", "--only", "penalty-on-the-norm", *options, *where]) == 0
+    assert experiments(["hunt", "--only", "penalty-on-the-norm", *options, *where]) == 0
     fields = [read_record(path) for path in (tmp_path / "hunt").glob("*.json")]
     assert len(fields) == 2
     images = made_up_outliers(np.zeros((4, 1, 28, 28), np.uint8))

@@ -8,9 +8,14 @@ from sklearn.metrics import roc_auc_score
 from besnn.data import load, made_up_outliers
 from besnn.detection.combined import CombinedScore
 from besnn.errors import InputError
-from besnn.experiments.hunt import hunt_runs
-from besnn.experiments.layer_table import layer_table
-from besnn.experiments.layers import (
+from besnn.model.inner import layer_names
+from besnn.training import build_method, load_recipe
+from besnn.training.fabric import make_fabric
+from besnn.training.fit import Fitted, fit_detector
+from besnn.training.record import write_record
+from experiments.hunt import hunt_runs
+from experiments.layer_table import layer_table
+from experiments.layers import (
     CANDIDATES,
     COMBINED_LAYERS,
     candidate_layers,
@@ -20,12 +25,7 @@ from besnn.experiments.layers import (
     made_up_by_layer,
     score_name,
 )
-from besnn.experiments.runs import reproduction_recipe
-from besnn.fitting import Fitted, fit_detector
-from besnn.model.inner import layer_names
-from besnn.training import build_method, load_recipe
-from besnn.training.fabric import make_fabric
-from besnn.training.record import write_record
+from experiments.runs import reproduction_recipe
 
 LAYERS = CANDIDATES["cifar-resnet18"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from besnn.errors import BesnnError, InputError
-from besnn.experiments.detection import Measured, measure_detection
-from besnn.experiments.packing import run_all
-from besnn.experiments.runs import Run, Workspace
-from besnn.experiments.table1 import table1_runs
-from besnn.fitting import Fitted
+from besnn.training.fit import Fitted
 from besnn.training.record import read_record
+from experiments.detection import Measured, measure_detection
+from experiments.packing import run_all
+from experiments.runs import Run, Workspace
+from experiments.table1 import table1_runs
 
 
 def measure_nothing(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:

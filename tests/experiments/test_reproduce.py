@@ -1,14 +1,14 @@
-"""`besnn reproduce`: every part on a small subset, as a user calls it."""
+"""`python -m experiments`: every part on a small subset, as a user calls it."""
 
 from pathlib import Path
 
 import pytest
 
-from besnn.cli.app import run as besnn
-from besnn.cli.reproduce import InName
 from besnn.detector import Detector
-from besnn.evaluation.records import load_records
-from besnn.experiments.benchmarks import BENCHMARKS
+from experiments.__main__ import InName
+from experiments.__main__ import run as experiments
+from experiments.benchmarks import BENCHMARKS
+from experiments.records import load_records
 
 Small = dict[str, tuple[str, ...]]
 
@@ -24,7 +24,7 @@ def test_parts_about_be_snn(
     part: str, runs: int, small: Small, small_generator: tuple[str, ...], made_up_data: Path, tmp_path: Path
 ) -> None:
     settings = options((*small["fashion-mnist"], *small_generator), tmp_path, made_up_data)
-    assert besnn(["reproduce", part, "--seeds", "1", *settings]) == 0
+    assert experiments([part, "--seeds", "1", *settings]) == 0
     assert len(load_records(tmp_path)) == runs
 
 
@@ -33,16 +33,16 @@ def test_a_trained_network_becomes_a_detector_again(
 ) -> None:
     *settings, _, _ = options(small["fashion-mnist"], tmp_path, made_up_data)
     model = tmp_path / "model.safetensors"
-    rebuild = ["reproduce", "detector", "-o", str(model), *settings]
-    assert besnn(rebuild) == 2
+    rebuild = ["detector", "-o", str(model), *settings]
+    assert experiments(rebuild) == 2
     assert "there is no record" in capsys.readouterr().err
-    assert besnn(["reproduce", "table1", "--seeds", "1", "--only", "be-snn", "--keep-weights", *settings]) == 0
-    assert besnn(rebuild) == 0
+    assert experiments(["table1", "--seeds", "1", "--only", "be-snn", "--keep-weights", *settings]) == 0
+    assert experiments(rebuild) == 0
     assert "AUROC of nearest-neighbour on not-mnist: " in capsys.readouterr().out
     assert Detector.load(model).scoring.name == "nearest-neighbour"
     document = tmp_path / "page.md"
     document.write_text("<!-- table: The trained detector again -->\n<!-- end of table -->\n")
-    assert besnn(["reproduce", "tables", "--into", str(document), "--results", str(tmp_path)]) == 0
+    assert experiments(["tables", "--into", str(document), "--results", str(tmp_path)]) == 0
     assert "| AUROC of tempered-entropy on mnist | " in document.read_text()
 
 
@@ -52,7 +52,7 @@ def test_a_trained_network_becomes_a_detector_again(
 )
 def test_parts_about_methods(part: str, in_name: str, runs: int, small: Small, made_up_data: Path, tmp_path: Path) -> None:
     settings = options(small[in_name], tmp_path, made_up_data)
-    assert besnn(["reproduce", *part.split(), "--in", in_name, "--seeds", "1", *settings]) == 0
+    assert experiments([*part.split(), "--in", in_name, "--seeds", "1", *settings]) == 0
     records = load_records(tmp_path)
     assert len(records) == runs
     assert all(len(sets) == 2 for record in records for sets in record.scores.values())
@@ -64,12 +64,12 @@ def test_figure_1_table_2_and_the_tables(
     monkeypatch.chdir(tmp_path)
     results = tmp_path / "results"
     tiny = options(("training.epochs=1", "data.limit=100"), results)
-    assert besnn(["reproduce", "figure1", "--seeds", "1", *tiny, "--output", "figure1.svg"]) == 0
-    assert besnn(["reproduce", "table2", "--rounds", "2", *options(small["fashion-mnist"], results)]) == 0
+    assert experiments(["figure1", "--seeds", "1", *tiny, "--output", "figure1.svg"]) == 0
+    assert experiments(["table2", "--rounds", "2", *options(small["fashion-mnist"], results)]) == 0
     Path("docs").mkdir()
     for document in ("README.md", "docs/reproduction.md"):
         Path(document).write_text("<!-- table: all -->\n<!-- end of table -->\n")
-    assert besnn(["reproduce", "tables"]) == 0
+    assert experiments(["tables"]) == 0
     said = capsys.readouterr().out
     assert all(f"wrote {name}" in said for name in ("figure1.svg", "README.md", "docs/reproduction.md", "results/tables.html"))
     text = Path("README.md").read_text()
@@ -82,9 +82,9 @@ def test_only_chooses_and_quiet_is_quiet(
     small: Small, made_up_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = options(small["fashion-mnist"], tmp_path, made_up_data)
-    assert besnn(["reproduce", "table1", "--seeds", "2", "--only", "softmax-seed1", "--quiet", *settings]) == 0
+    assert experiments(["table1", "--seeds", "2", "--only", "softmax-seed1", "--quiet", *settings]) == 0
     assert [(record.setting.method, record.seed) for record in load_records(tmp_path)] == [("softmax", 1)]
-    assert besnn(["reproduce", "table1", "--only", "sofmtax", *settings]) == 2
+    assert experiments(["table1", "--only", "sofmtax", *settings]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("besnn: --only sofmtax: no run is called so")
@@ -94,10 +94,10 @@ def test_a_failure_ends_in_exit_code_1(
     small: Small, made_up_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = options((*small["fashion-mnist"], "method.label_smoothing=0.1"), tmp_path, made_up_data)
-    assert besnn(["reproduce", "table1", "--only", "softmax", *settings]) == 2  # a baseline has no such setting
+    assert experiments(["table1", "--only", "softmax", *settings]) == 2  # a baseline has no such setting
     assert "label_smoothing" in capsys.readouterr().err
     settings = options((*small["fashion-mnist"], "training.augment.crop=99"), tmp_path, made_up_data)
-    assert besnn(["reproduce", "table1", "--seeds", "1", "--only", "softmax", *settings]) == 1
+    assert experiments(["table1", "--seeds", "1", "--only", "softmax", *settings]) == 1
     printed = capsys.readouterr()
     assert "failed training.augment.crop=99" in printed.out
     assert printed.err.startswith("besnn: 1 of 1 runs failed")
@@ -108,7 +108,7 @@ def test_every_benchmark_can_be_named() -> None:
 
 
 def test_reproduce_alone_tells_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert besnn(["reproduce"]) == 0
+    assert experiments([]) == 0
     printed = capsys.readouterr().out
     assert all(part in printed for part in ("table1", "table2", "table3", "figure1", "ablations", "near-ood", "tables"))
 
@@ -117,7 +117,7 @@ def test_reproduce_alone_tells_its_parts(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(("in_name", "note"), [("fashion-mnist", ""), ("cifar10", "svhn:test: test_32x32.mat is partial")])
 def test_table_1_on_a_part_of_the_real_data(in_name: str, note: str, small: Small, real_data_dir: Path, tmp_path: Path) -> None:
     settings = options((*small[in_name], "data.limit=300"), tmp_path, real_data_dir)
-    assert besnn(["reproduce", "table1", "--in", in_name, "--seeds", "1", "--only", "softmax", *settings]) == 0
+    assert experiments(["table1", "--in", in_name, "--seeds", "1", "--only", "softmax", *settings]) == 0
     (record,) = load_records(tmp_path)
     assert {figures["n_in"] for sets in record.scores.values() for figures in sets.values()} == {300}
     assert note in next(tmp_path.glob("table1/*.json")).read_text()

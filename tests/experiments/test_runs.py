@@ -3,14 +3,14 @@
 import pytest
 
 from besnn.errors import InputError
-from besnn.experiments.ablations import ablation_runs
-from besnn.experiments.benchmarks import BENCHMARKS, benchmark_of
-from besnn.experiments.near_ood import near_ood_runs
-from besnn.experiments.otherwise import otherwise_runs
-from besnn.experiments.runs import Run, Workspace, find_twin, is_recorded, reproduction_recipe, select
-from besnn.experiments.table1 import FURTHER_METHODS, PAPER_METHODS, table1_runs
-from besnn.experiments.table3 import table3_runs
 from besnn.training.record import write_record
+from experiments.ablations import ablation_runs
+from experiments.benchmarks import BENCHMARKS, benchmark_of
+from experiments.near_ood import near_ood_runs
+from experiments.otherwise import otherwise_runs
+from experiments.runs import Run, Workspace, find_twin, is_recorded, reproduction_recipe, select
+from experiments.table1 import FURTHER_METHODS, PAPER_METHODS, table1_runs
+from experiments.table3 import table3_runs
 
 EVERY_METHOD = (*PAPER_METHODS, *FURTHER_METHODS)
 

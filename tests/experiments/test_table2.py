@@ -1,11 +1,11 @@
 """Table 2: every method timed in one run."""
 
-from besnn.evaluation.records import load_records
-from besnn.experiments.runs import Workspace
-from besnn.experiments.table1 import FURTHER_METHODS, PAPER_METHODS
-from besnn.experiments.table2 import time_methods
 from besnn.training import build_method
 from besnn.training.record import read_record
+from experiments.records import load_records
+from experiments.runs import Workspace
+from experiments.table1 import FURTHER_METHODS, PAPER_METHODS
+from experiments.table2 import time_methods
 
 BASELINES = (*PAPER_METHODS[1:], *FURTHER_METHODS)
 Small = dict[str, tuple[str, ...]]

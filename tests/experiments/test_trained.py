@@ -7,11 +7,11 @@ import pytest
 
 from besnn.detector import Detector
 from besnn.errors import BesnnError, InputError
-from besnn.experiments.detection import measure_detection
-from besnn.experiments.execution import execute
-from besnn.experiments.runs import Run, Workspace
-from besnn.experiments.table1 import table1_runs
-from besnn.experiments.trained import Comparison, check, compare, rebuild
+from experiments.detection import measure_detection
+from experiments.execution import execute
+from experiments.runs import Run, Workspace
+from experiments.table1 import table1_runs
+from experiments.trained import Comparison, check, compare, rebuild
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -67,7 +67,7 @@ def test_what_is_missing_is_named(kept: tuple[Run, Workspace]) -> None:
     with pytest.raises(InputError, match=r"there are no weights .*remove the record and run it again with --keep-weights"):
         rebuild(run, workspace)
     workspace.record(run).unlink()
-    with pytest.raises(InputError, match=r"there is no record .*besnn reproduce table1"):
+    with pytest.raises(InputError, match=r"there is no record .*python -m experiments table1"):
         rebuild(run, workspace)
 
 

@@ -14,12 +14,12 @@ from torch import nn
 
 from besnn.data import load, two_moons
 from besnn.errors import InputError
-from besnn.fitting import fit_detector
 from besnn.model import BESNN, Preprocessing
 from besnn.objective import BESNNObjective
-from besnn.tensor_file import write_tensor_file
+from besnn.storage.tensor_file import write_tensor_file
 from besnn.training import Trainer, build_method, make_fabric, parse_recipe
 from besnn.training.checkpoint import CHECKPOINT
+from besnn.training.fit import fit_detector
 from besnn.training.reporting import Silent
 from besnn.training.source import ArraySource
 from besnn.training.trainer import LossModule

@@ -20,11 +20,11 @@ import torch
 import torch.utils.tensorboard  # or else every fork would import it
 
 from besnn.data import two_moons
-from besnn.deployment.model_file import read_model_file
-from besnn.fitting import fit_detector
-from besnn.tensor_file import read_tensor_file
+from besnn.storage.model_file import read_model_file
+from besnn.storage.tensor_file import read_tensor_file
 from besnn.training import make_fabric, parse_recipe
 from besnn.training.checkpoint import CHECKPOINT
+from besnn.training.fit import fit_detector
 
 RECIPE = {
     "name": "killed",

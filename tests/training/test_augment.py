@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from besnn.errors import InputError
+from besnn.recipe.config import AugmentConfig
 from besnn.training.augment import augment, random_crop, random_cutout, random_flip
-from besnn.training.config import AugmentConfig
 
 IMAGES = torch.rand(64, 3, 6, 5, generator=torch.Generator().manual_seed(0))
 

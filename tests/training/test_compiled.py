@@ -6,12 +6,12 @@ from torch import nn
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from besnn.data import two_moons
-from besnn.fitting import fit_detector
 from besnn.model import BESNN, convnet
 from besnn.objective import BESNNObjective
 from besnn.training import load_recipe
 from besnn.training.compiled import COMPILE_FROM, CompiledStep, numbers_written
 from besnn.training.fabric import make_fabric
+from besnn.training.fit import fit_detector
 from besnn.training.graphs import key_of
 from besnn.training.schedule import factor_counts
 from besnn.training.trainer import LossModule, Trainer

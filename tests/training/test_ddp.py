@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from besnn.deployment.model_file import read_model_file
 from besnn.detector import Detector
-from besnn.tensor_file import read_tensor_file
+from besnn.storage.model_file import read_model_file
+from besnn.storage.tensor_file import read_tensor_file
 from besnn.training.checkpoint import CHECKPOINT
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from besnn.layers import BatchEnsembleConv2d, BatchEnsembleLinear, batch_ensemble
 from besnn.model import convnet
+from besnn.recipe.config import OptimiserConfig
 from besnn.training import build_method
-from besnn.training.config import OptimiserConfig
 from besnn.training.optimiser import build_optimiser, parameter_groups, set_learning_rate
 
 CONFIG = OptimiserConfig(learning_rate=0.1, weight_decay=0.01, fast_rate=3.0, fast_decay=0.002)

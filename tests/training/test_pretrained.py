@@ -6,17 +6,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from besnn.deployment.model_file import read_model_file, write_model_file
 from besnn.detector import Detector
 from besnn.errors import DataError, InputError
-from besnn.fitting import fit_detector
 from besnn.layers import batch_ensemble, fast_parameters
 from besnn.model import Preprocessing, convnet
-from besnn.tensor_file import write_tensor_file
+from besnn.recipe.build import freeze_weights, pretrained_backbone
+from besnn.recipe.config import BackboneConfig, OptimiserConfig
+from besnn.storage.model_file import read_model_file, write_model_file
+from besnn.storage.tensor_file import write_tensor_file
 from besnn.training import build_method, parse_recipe
-from besnn.training.build import freeze_weights, pretrained_backbone
 from besnn.training.checkpoint import CHECKPOINT
-from besnn.training.config import BackboneConfig, OptimiserConfig
+from besnn.training.fit import fit_detector
 from besnn.training.optimiser import parameter_groups
 
 SHAPE = (1, 8, 8)

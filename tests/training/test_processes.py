@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from besnn.tensor_file import read_tensor_file
+from besnn.storage.tensor_file import read_tensor_file
 from besnn.training.checkpoint import CHECKPOINT
 
 SCRIPT = Path(__file__).with_name("two_processes.py")

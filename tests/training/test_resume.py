@@ -6,7 +6,7 @@ import pytest
 
 from besnn.data import two_moons
 from besnn.errors import DataError, InputError
-from besnn.tensor_file import read_tensor_file, write_tensor_file
+from besnn.storage.tensor_file import read_tensor_file, write_tensor_file
 from besnn.training.checkpoint import CHECKPOINT, save_checkpoint
 
 VARIANTS = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from besnn.training.config import RampConfig, ScheduleConfig, TrainingConfig
+from besnn.recipe.config import RampConfig, ScheduleConfig, TrainingConfig
 from besnn.training.schedule import factor_counts, learning_rate_factor, ramp_factor, term_factors
 
 shares = st.floats(0, 1)

@@ -8,7 +8,7 @@ import torch
 from besnn.data import two_moons
 from besnn.errors import InputError
 from besnn.model import Preprocessing
-from besnn.tensor_file import write_tensor_file
+from besnn.storage.tensor_file import write_tensor_file
 from besnn.training import Trainer, build_method, make_fabric, parse_recipe
 from besnn.training.checkpoint import CHECKPOINT
 from besnn.training.source import ArraySource

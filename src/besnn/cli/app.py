@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from besnn.cli import bench, calibrate, data, demo, evaluate, export, inspect, monitor, recipes, reproduce, score, serve, train
+from besnn.cli import calibrate, data, demo, evaluate, export, inspect, monitor, recipes, score, serve, train
 from besnn.cli.errors import exit_code_of
 from besnn.version import __version__
 
@@ -30,11 +30,9 @@ for command in (
     export.export,
     inspect.inspect,
     recipes.recipes,
-    bench.bench,
 ):
     app.command()(command)
 app.add_typer(data.app)
-app.add_typer(reproduce.app)
 
 
 @app.callback(invoke_without_command=True)

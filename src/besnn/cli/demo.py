@@ -13,6 +13,6 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train, calibrate, evaluate and draw on two small data sets that need no download, in a minute or two."""
-    from besnn.experiments.demo import run_demo
+    from besnn.demo import run_demo
 
     run_demo(output, say=(lambda text: None) if quiet else typer.echo)

@@ -32,8 +32,8 @@ def export(
     """Write a model as one graph, from raw inputs to label, probabilities, score, p-value and flag, for a batch of any size."""
     from besnn.cli.loading import load_detector, refuse_to_overwrite
     from besnn.cli.output import announce
-    from besnn.deployment.export import OPSET
-    from besnn.deployment.export import export as export_detector
+    from besnn.export.write import OPSET
+    from besnn.export.write import export as export_detector
 
     output = output or Path(model).with_suffix(_SUFFIXES[form])
     refuse_to_overwrite("--output", output, model)

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from besnn.batch import image_spec
 from besnn.data import Dataset, keep_classes, load
 from besnn.data.catalogue import parse_name
 from besnn.data.folder import open_folder
 from besnn.data.sources import Kind, kind_of
 from besnn.data.tables import column_names
-from besnn.deployment.batch import image_spec
 from besnn.detector import Detector
 from besnn.errors import DataError, InputError, NotReadyError
 

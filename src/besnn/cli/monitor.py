@@ -9,7 +9,7 @@ import typer
 from besnn.cli.options import Json, Quiet
 
 if TYPE_CHECKING:
-    from besnn.deployment.monitoring import Watched
+    from besnn.serve.monitoring import Watched
 
 
 def monitor(
@@ -39,8 +39,8 @@ def monitor(
     """
     from besnn.cli.loading import load_detector
     from besnn.cli.output import announce
-    from besnn.deployment.monitoring import monitor_file
     from besnn.errors import InputError
+    from besnn.serve.monitoring import monitor_file
 
     if not scores.is_file():
         raise InputError(f"{scores} is not a file: make one with besnn score MODEL INPUT -o scores.parquet")

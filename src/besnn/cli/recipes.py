@@ -14,8 +14,8 @@ def recipes(
 ) -> None:
     """List the recipes that come with besnn, or print one (with --json: with all its defaults)."""
     from besnn.cli.output import announce
+    from besnn.recipe.reading import recipe_text
     from besnn.training import load_recipe, shipped_recipes
-    from besnn.training.recipe import recipe_text
 
     if reference:
         from besnn.cli.reference import recipe_reference

@@ -57,14 +57,14 @@ def score(
 
     Inputs are streamed, so their number does not matter. One that cannot be scored gets a row that says why.
     """
+    from besnn.batch import score_file
     from besnn.cli.description import count
     from besnn.cli.loading import kind_of_data, label_of, load_detector, refuse_to_overwrite
     from besnn.cli.output import announce, counting_progress
-    from besnn.deployment.batch import score_file
-    from besnn.deployment.cluster.scoring import score_on_ray
-    from besnn.deployment.cluster.session import require_ray
-    from besnn.deployment.writers import require_table_path
     from besnn.errors import BesnnError
+    from besnn.ray.scoring import score_on_ray
+    from besnn.ray.session import require_ray
+    from besnn.writers import require_table_path
 
     if engine is Engine.RAY:
         require_ray("data")

@@ -9,8 +9,8 @@ import typer
 from besnn.cli.options import DATA_HELP, Address, DataDir, Engine, Model, Quiet, complete_data, refuse_ray_options
 
 if TYPE_CHECKING:
-    from besnn.deployment.server.examples import Example
     from besnn.detector import Detector
+    from besnn.serve.examples import Example
 
 
 def serve(
@@ -69,11 +69,11 @@ def serve(
     """
     from besnn.cli.loading import load_detector
     from besnn.cli.output import note
-    from besnn.deployment.cluster.session import require_ray
-    from besnn.deployment.server.launch import listen, url_of
-    from besnn.deployment.server.launch import serve as run
-    from besnn.deployment.server.security import access_settings
-    from besnn.deployment.server.settings import parse_settings, served_name
+    from besnn.ray.session import require_ray
+    from besnn.serve.launch import listen, url_of
+    from besnn.serve.launch import serve as run
+    from besnn.serve.security import access_settings
+    from besnn.serve.settings import parse_settings, served_name
 
     if engine is Engine.RAY:
         require_ray("serve")
@@ -85,7 +85,7 @@ def serve(
     detector = load_detector(model, calibrated=True)
     chosen = _examples(detector, examples, data_dir)
     if engine is Engine.RAY:
-        from besnn.deployment.cluster.serving import Replicas, serve_on_ray
+        from besnn.ray.serving import Replicas, serve_on_ray
 
         count = Replicas(replicas or 1, max_replicas, gpus_per_replica or 0.0)
         serve_on_ray(model, settings, chosen, host, port, count, address, partial(note, quiet=quiet))
@@ -110,7 +110,7 @@ def _examples(detector: "Detector", spec: str | None, data_dir: Path | None) -> 
     """Examples from the data that is named, else from the training set where that needs no files."""
     from besnn.cli.loading import load_known
     from besnn.data import available
-    from besnn.deployment.server.examples import choose_examples
+    from besnn.serve.examples import choose_examples
 
     source = "" if detector.recipe is None else detector.recipe.data.source.partition(":")[0]
     if spec is None and source in {info.name for info in available() if not info.files}:

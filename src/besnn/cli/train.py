@@ -10,7 +10,7 @@ from besnn.cli.errors import FAILED
 from besnn.cli.options import DATA_HELP, DataDir, Json, Quiet, complete_data
 
 if TYPE_CHECKING:
-    from besnn.fitting import Fitted
+    from besnn.training.fit import Fitted
 
 
 class Method(StrEnum):
@@ -79,9 +79,9 @@ def train(
     from besnn.cli.output import announce, training_progress
     from besnn.data import ImageSpec, load_or_stream
     from besnn.errors import BesnnError, DataError
-    from besnn.experiments.baselines import method_overrides
-    from besnn.fitting import fit_detector
+    from besnn.recipe.baselines import method_overrides
     from besnn.training import make_fabric
+    from besnn.training.fit import fit_detector
 
     named: dict[str, int | float | str | None] = {
         "method.members": members,
@@ -123,8 +123,8 @@ def train(
 def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path, list[Path]]:
     """The run's folder and checkpoints. While one of them exists the run is not finished, and is not thrown away unasked."""
     from besnn.errors import InputError
-    from besnn.pretraining import plain_folder
     from besnn.training.checkpoint import checkpoint_in
+    from besnn.training.pretrain import plain_folder
 
     if output.is_dir():
         raise InputError(f"--output {output} is a folder: give the model file to write, such as {output / 'model.safetensors'}")

@@ -1,6 +1,6 @@
 """Judging a detector, on arrays alone: metrics, intervals, pictures, the report and the tables.
 
-Pictures, report and tables are in `besnn.evaluation.plots`, `besnn.evaluation.report` and `besnn.evaluation.tables`.
+Pictures, report and tables are in `besnn.evaluation.plots`, `besnn.evaluation.report` and `experiments.rendering`.
 """
 
 from besnn.evaluation.bootstrap import bootstrap_interval, ood_intervals

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from besnn.errors import DataError
-from besnn.files import atomic_path
+from besnn.storage.files import atomic_path
 
 
 @contextmanager

@@ -21,7 +21,7 @@ _TEMPLATES.filters["percent"] = percent
 def render_page(template: str, **context: object) -> str:
     """A template of ``templates/``, filled in.
 
-    >>> render_page("tables.html.j2", tables=[]).splitlines()[:2]
+    >>> render_page("page.html.j2").splitlines()[:2]
     ['<!doctype html>', '<html lang="en">']
     """
     return _TEMPLATES.get_template(template).render(**context)

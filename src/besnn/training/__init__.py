@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from besnn.training.build import build_backbone, build_method
-from besnn.training.config import Recipe
-from besnn.training.recipe import load_recipe, parse_recipe, shipped_recipes
+from besnn.recipe.build import build_backbone, build_method
+from besnn.recipe.config import Recipe
+from besnn.recipe.reading import load_recipe, parse_recipe, shipped_recipes
 
 if TYPE_CHECKING:
     from besnn.training.fabric import make_fabric

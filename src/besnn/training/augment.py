@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from besnn.errors import InputError
-from besnn.training.config import AugmentConfig
+from besnn.recipe.config import AugmentConfig
 
 
 def augment(images: Tensor, config: AugmentConfig) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from besnn.errors import DataError, InputError, one_line
-from besnn.tensor_file import FileKind, Tensors, read_tensor_file, write_tensor_file
+from besnn.storage.tensor_file import FileKind, Tensors, read_tensor_file, write_tensor_file
 
 CHECKPOINT = FileKind("besnn-checkpoint", version=1, noun="checkpoint", remedy="delete it to start the run again")
 

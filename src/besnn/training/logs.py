@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from besnn.files import atomic_path
+from besnn.storage.files import atomic_path
 from besnn.training.reporting import Row
 
 CSV_NAME = "log.csv"

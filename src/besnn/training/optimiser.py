@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.layers import fast_parameters
-from besnn.training.config import OptimiserConfig
+from besnn.recipe.config import OptimiserConfig
 
 
 def parameter_groups(model: nn.Module, config: OptimiserConfig) -> list[dict[str, object]]:

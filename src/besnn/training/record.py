@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from besnn.errors import DataError, one_line
-from besnn.files import atomic_path
 from besnn.model import OODClassifier
-from besnn.training.config import Recipe
+from besnn.recipe.config import Recipe
+from besnn.storage.files import atomic_path
 
 
 def model_fields(model: OODClassifier, recipe: Recipe) -> dict[str, object]:

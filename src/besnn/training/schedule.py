@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from besnn.training.config import RampConfig, ScheduleConfig, TrainingConfig
+from besnn.recipe.config import RampConfig, ScheduleConfig, TrainingConfig
 from besnn.training.graphs import Key, key_of
 
 

@@ -16,13 +16,13 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from besnn.errors import BesnnError, InputError
-from besnn.files import remove_partials
 from besnn.model import Objective, OODClassifier, Preprocessing
 from besnn.objective.processes import share_buffers, sum_over_processes
+from besnn.recipe.config import Recipe
+from besnn.storage.files import remove_partials
 from besnn.training.augment import augment
 from besnn.training.checkpoint import Progress, checkpoint_in, load_checkpoint, save_checkpoint
 from besnn.training.compiled import CompiledStep
-from besnn.training.config import Recipe
 from besnn.training.graphs import GraphedStep, Step, Terms
 from besnn.training.logs import RunLog
 from besnn.training.memory import kept_memory

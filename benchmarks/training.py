@@ -1,0 +1,182 @@
+"""Training: one step of the trainer, batch after batch, as in any run."""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.results import Check, Figure, Findings, Target
+from benchmarks.roofline import work_of
+from benchmarks.setting import CLASSES, FEATURES, Setting
+from benchmarks.timing import Timing, synchronise
+from besnn.data import Dataset
+from besnn.errors import BesnnError
+from besnn.layers import tile
+from besnn.model import BESNN, Preprocessing, fashion_convnet
+from besnn.objective import BESNNObjective
+from besnn.training import Recipe, Trainer, build_method, load_recipe
+from besnn.training.compiled import CompiledStep
+from besnn.training.fabric import make_fabric
+from besnn.training.graphs import GraphedStep
+from besnn.training.reporting import Silent
+from besnn.training.schedule import factor_counts
+from besnn.training.source import ArraySource
+
+WORK = "training step"
+ALWAYS = "training.gradient_every=1"
+LONG = "training.epochs=10000"
+"""A run so long that the trainer compiles its step on a GPU."""
+
+
+class _EnoughError(Exception):
+    """Ends training when its steps were timed."""
+
+
+class StepClock(Silent):
+    """A reporter that notes when each `every`-th step ends, and ends training after some."""
+
+    def __init__(self, setting: Setting, every: int) -> None:
+        self.setting, self.every, self.marks, self.steps = setting, every, [0.0], 0
+
+    def step(self) -> None:
+        """Looks at the clock."""
+        self.steps += 1
+        if self.steps % self.every:
+            return
+        synchronise(self.setting.device)
+        self.marks.append(time.perf_counter())
+        if len(self.marks) > _warm_up(self.setting) + self.setting.steps + 1:
+            raise _EnoughError
+
+    @property
+    def timing(self) -> Timing:
+        """Of one step, on average over `every` of them."""
+        marks = self.marks[_warm_up(self.setting) + 1 :]
+        return Timing.of([(end - begin) / self.every for begin, end in itertools.pairwise(marks)])
+
+
+def train_steps(setting: Setting) -> Findings:
+    """A step of BE-SNN training with the gradient penalty at every step, without it, and as often as the recipe has it."""
+    work, every = f"{WORK}, batch of {setting.batch}", _recipe(setting).training.gradient_every
+    lazily = f"penalty at one in {every}"
+    findings = Findings(
+        [
+            _step(setting, work, "with the penalty", ALWAYS),
+            _step(setting, work, "without it", ALWAYS, "method.gradient_weight=0"),
+            _step(setting, work, lazily),
+        ]
+    )
+    if setting.device.type == "cuda":
+        claim = f"milliseconds a step, {lazily}"
+        findings.targets.append(Target(work, claim, 1e3 * findings.seconds(work, "be-snn", lazily), 6.0))
+    findings.checks.append(penalty_check(work, setting.device))
+    return findings
+
+
+def train_compiled(setting: Setting) -> Findings:
+    """The same where a run is long enough for its step to be compiled, which is on a GPU only; compiling takes minutes."""
+    work, every = f"{WORK}, batch of {setting.batch}", _recipe(setting).training.gradient_every
+    if setting.device.type != "cuda":
+        return Findings(left_out=[f"{work}, compiled: needs a GPU"])
+    return Findings(
+        [
+            _step(setting, work, "with the penalty, compiled", ALWAYS, LONG),
+            _step(setting, work, f"penalty at one in {every}, compiled", LONG),
+        ]
+    )
+
+
+def train_by_samples(setting: Setting) -> Findings:
+    """A step as the number of class features grows."""
+    work = f"{WORK} as M grows"
+    few, many = (_step(setting, work, f"M = {samples}", ALWAYS, f"method.samples={samples}") for samples in setting.samples)
+    claim = f"time with M = {setting.samples[1]} over M = {setting.samples[0]}"
+    return Findings([few, many], [Target(work, claim, many.timing.seconds / few.timing.seconds, 1.3)])
+
+
+def _step(setting: Setting, work: str, variant: str, *overrides: str) -> Figure:
+    recipe = _recipe(setting, *overrides)
+    timing = _time_steps(setting, recipe, compiled=LONG in overrides)
+    return Figure(work, "be-snn", variant, timing, step_floor(setting, recipe), members=4)
+
+
+def _recipe(setting: Setting, *overrides: str) -> Recipe:
+    sizes = [f"training.batch_size={setting.batch}", f"backbone.widths={list(setting.widths)}", *setting.recipe]
+    return load_recipe("fashion-mnist", ["method.members=4", "training.ramps={}", *sizes, *overrides])
+
+
+def step_floor(setting: Setting, recipe: Recipe) -> float:
+    """Seconds for the operations of a step, or for reading weights and writing gradients, on average over a run's steps."""
+    model, objective = build_method(recipe, (1, 28, 28), CLASSES)
+    model.to(setting.device).train()
+    x = torch.rand(setting.batch, 1, 28, 28, device=setting.device)
+    labels = torch.arange(setting.batch, device=setting.device) % CLASSES
+    weights = list(model.parameters())
+
+    def gradients(factors: Mapping[str, float]) -> None:
+        torch.stack(list(objective(model, x, labels, factors).values())).sum().backward()
+
+    every = recipe.training.gradient_every
+    floors = {
+        key: work_of(partial(gradients, dict(key)), x, *weights, *weights).floor(setting.rates)
+        for key in factor_counts(recipe.training, every)
+    }
+    return sum(floors[key] * count for key, count in factor_counts(recipe.training, every).items()) / every
+
+
+def _warm_up(setting: Setting) -> int:
+    """Steps before the clock runs; a GPU's step is compiled and recorded in the first few."""
+    return 8 if setting.device.type == "cuda" else setting.warm_up
+
+
+def _is_compiled(trainer: Trainer) -> bool:
+    step = trainer.gradients.step if isinstance(trainer.gradients, GraphedStep) else None
+    return isinstance(step, CompiledStep) and bool(step.compiled)
+
+
+def _time_steps(setting: Setting, recipe: Recipe, compiled: bool) -> Timing:
+    every = recipe.training.gradient_every
+    fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
+    generator = np.random.default_rng(0)
+    count = setting.batch * (_warm_up(setting) + setting.steps + 2) * every
+    images = generator.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
+    source = ArraySource(
+        Dataset(images, np.arange(count) % CLASSES, tuple(map(str, range(CLASSES))), "random", {}), fabric.device
+    )
+    model, objective = build_method(recipe, (1, 28, 28), CLASSES)
+    clock = StepClock(setting, every)
+    trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, reporter=clock)
+    with contextlib.suppress(_EnoughError):
+        trainer.fit(source)
+    if compiled and not _is_compiled(trainer):
+        raise BesnnError("the training step was not compiled: besnn's log says why, with logging at INFO")
+    return clock.timing
+
+
+def penalty_check(work: str, device: torch.device) -> Check:
+    """The gradient of the penalty as training computes it against torch's plain double backward, in float64."""
+    torch.manual_seed(0)
+    model = BESNN(fashion_convnet(widths=(4, 4, 4)), CLASSES, FEATURES, members=2, noise_dim=8, hidden_dim=16)
+    model.to(device, torch.float64)
+    x = torch.randn(6, 1, 28, 28, dtype=torch.float64, device=device)
+    objective = BESNNObjective(entropy_weight=0.0, gradient_weight=1.0)
+    torch.manual_seed(1)
+    fast = objective(model, x, torch.arange(6, device=device))["gradient"]
+    torch.manual_seed(1)
+    plain = _plain_penalty(model, x)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    got, expected = (torch.autograd.grad(penalty, parameters, materialize_grads=True) for penalty in (fast, plain))
+    errors = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(got, expected, strict=True) if b.abs().max() > 0]
+    return Check(work, "the penalty's gradient by plain double backward in float64", max(errors), 1e-8)
+
+
+def _plain_penalty(model: BESNN, x: Tensor) -> Tensor:
+    rows = tile(x, model.members).requires_grad_()
+    distances = model.distances_to(model.feature_rows(rows), model.class_features())
+    (gradient,) = torch.autograd.grad(torch.exp(-distances).sum(), rows, create_graph=True)
+    return (gradient.flatten(1).square().sum(1) - 1).square().mean()

@@ -1,0 +1,92 @@
+"""What a run of a table measures: accuracy on the official test set, and every score against every OOD set."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from besnn.data import Dataset, keep_classes, load
+from besnn.detection.scoring import Scoring
+from besnn.detector import Detector
+from besnn.evaluation import ood_metrics
+from besnn.model.inner import layer_blocks
+from besnn.recipe.config import ScoreConfig
+from besnn.training.choose_score import all_scores, combine, fit_densities, of_kind
+from besnn.training.fit import Fitted
+from besnn.training.source import Data
+from experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
+from experiments.runs import Run, Workspace
+
+UNSEEN = "unseen"
+"""As in `cifar10:unseen`: the test images of the classes that a recipe leaves out."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run found.
+
+    Attributes:
+        fields: of its record.
+        data: the data sets it was found on.
+    """
+
+    fields: dict[str, object]
+    data: list[Dataset] = field(default_factory=list)
+
+
+def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
+    """Accuracy, and the figures of each score of the method (of evidence and of feature density) against each OOD set."""
+    detector = fitted.detector
+    fit_every_density(detector, run.recipe.score, fitted.parts.training, fitted.parts.validation)
+    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
+    test = official_test_set(run.in_name, run, workspace)
+    known = keep_classes(test, detector.class_names).align_classes(detector.class_names)
+    unknown = {name: _unknown_set(name, test, run, workspace) for name in run.unknown}
+    in_scores = _every_score(detector, layers, known)
+    scores: dict[str, dict[str, object]] = {name: {} for name in in_scores}
+    for set_name, dataset in unknown.items():
+        out_scores = _every_score(detector, layers, dataset)
+        for name, of_known in in_scores.items():
+            scores[name][set_name] = ood_metrics(of_known, out_scores[name])
+    fields = {"accuracy": accuracy_of(detector, known), "default_score": detector.scoring.name, "scores": scores}
+    return Measured(fields, [known, *unknown.values()])
+
+
+def _every_score(detector: Detector, layers: Densities, dataset: Dataset) -> Scores:
+    """Those of the detector, and nearest neighbours at other layers; the first decide where both have a score."""
+    others = layer_scores(detector, layers, dataset.inputs) if layers else {}
+    return others | all_scores(detector, detector.scoring, dataset.inputs)
+
+
+def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None = None) -> None:
+    """Fits the densities that a recipe names to training features, and combines the first with the method's score.
+
+    The score that decides stays. There is no combination without validation data.
+    """
+    decides = detector.scoring
+    everywhere = max(1, len(layer_blocks(config.layer)))
+    missing = [kind for kind in config.densities if len(of_kind(decides.densities, kind)) < everywhere]
+    densities = decides.densities | (fit_densities(detector, config, missing, training) if missing else {})
+    combined = decides.combined
+    if combined is None and validation is not None:
+        combined = combine(detector, of_kind(densities, config.densities[0]), validation)
+    detector.scoring = Scoring(decides.evidence_kind, decides.name, densities, combined)
+
+
+def accuracy_of(detector: Detector, known: Dataset) -> float:
+    """The share of inputs whose most probable class is the label."""
+    choices = [detector.model.log_probabilities(evidence).argmax(1).cpu() for evidence, _ in detector.outputs(known.inputs)]
+    return float(np.mean(torch.cat(choices).numpy() == known.labels))
+
+
+def official_test_set(name: str, run: Run, workspace: Workspace) -> Dataset:
+    """The official test split; a recipe that limits training rows limits these too, so that a trial is small all through."""
+    dataset = load(name, split="test", data_dir=workspace.data_dir)
+    limit = run.recipe.data.limit
+    return dataset if limit is None else dataset.subset(np.arange(min(limit, len(dataset))))
+
+
+def _unknown_set(name: str, test: Dataset, run: Run, workspace: Workspace) -> Dataset:
+    if name != f"{run.in_name}:{UNSEEN}":
+        return official_test_set(name, run, workspace)
+    return keep_classes(test, set(test.class_names) - set(run.recipe.data.classes or test.class_names))

@@ -1,0 +1,113 @@
+"""The hunt for a recipe: many settings, judged on held-out data and made-up outliers, never on a set that is reported."""
+
+import math
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from besnn.baselines import DUQ, GaussianClassifier, SoftmaxClassifier
+from besnn.errors import InputError
+from besnn.training import load_recipe
+from besnn.training.choose_score import made_up_aurocs
+from besnn.training.fit import Fitted
+from besnn.training.record import read_record
+from experiments.comparison import Row
+from experiments.detection import Measured
+from experiments.layers import candidate_layers, fit_layers, made_up_by_layer
+from experiments.rendering import Table
+from experiments.runs import Run, Workspace
+
+HUNT = "hunt"
+OWN_SCORES = {each.method: each.default_score for each in (SoftmaxClassifier, DUQ, GaussianClassifier)}
+
+
+def hunt_runs(in_name: str, overrides: Sequence[str] = ()) -> list[Run]:
+    """One run a setting of the hunt that is shipped for a data set.
+
+    >>> runs = hunt_runs("fashion-mnist")
+    >>> runs[0].variant, runs[0].recipe.training.epochs
+    ("the paper's weights, 10 epochs", 10)
+    """
+    folder = resources.files("experiments") / "hunts"
+    path = folder / f"{in_name}.yaml"
+    if not path.is_file():
+        raise InputError(f"there is no hunt for {in_name!r}: the settings to try would be in hunts/{in_name}.yaml")
+    hunt = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return [
+        Run(HUNT, load_recipe(in_name, [*part["base"], *changes, *overrides]), variant=name)
+        for part in (hunt, *hunt.get("others", {}).values())
+        for name, changes in part["settings"].items()
+    ]
+
+
+def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
+    """Accuracy on the validation split, and each score's AUROC on each kind of outlier made up from it."""
+    detector, validation = fitted.detector, fitted.parts.validation
+    if validation is None:
+        raise InputError("a hunt judges settings on held-out data: set data.validation above 0")
+    made_up = made_up_aurocs(detector, detector.scoring, validation, detector.scoring.names)
+    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
+    made_up |= made_up_by_layer(detector, layers, validation)
+    return Measured({"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up})
+
+
+def hunt_records(results: Path, in_name: str) -> list[dict[str, Any]]:
+    """The records of a data set's hunt for BE-SNN, best tempered entropy first."""
+    records = [fields for fields in _all_records(results, in_name) if fields["method"] == "be-snn"]
+    return sorted(records, key=lambda fields: -mean_auroc(fields, "tempered-entropy"))
+
+
+def _all_records(results: Path, in_name: str) -> list[dict[str, Any]]:
+    return [fields for fields in map(read_record, sorted((results / HUNT).glob("*.json"))) if fields["in"] == in_name]
+
+
+def hunt_table(results: Path, in_name: str = "fashion-mnist") -> Table:
+    """What was tried for a data set and how it went."""
+    rows = []
+    for fields in hunt_records(results, in_name):
+        scores = [shown_auroc(fields, name) for name in ("tempered-entropy", "nearest-neighbour", "combined")]
+        worst = min(fields["made_up"]["tempered-entropy"].items(), key=lambda kind: kind[1])
+        accuracy = f"{100 * fields['validation_accuracy']:.2f} %"
+        rows.append(Row((fields["variant"], accuracy, *scores, f"{worst[0]} {worst[1]:.3f}")))
+    header = (
+        "Setting",
+        "Validation accuracy",
+        "Tempered entropy",
+        "Nearest neighbour",
+        "Combined",
+        "Tempered entropy, worst kind",
+    )
+    note = "One seed. Scores: mean AUROC over the kinds of made-up outliers of a validation split of the training set."
+    return Table(_title(in_name), header, 1, rows, note)
+
+
+def others_table(results: Path, in_name: str = "fashion-mnist") -> Table:
+    """The same for the other methods, each by the score that its paper gives it."""
+    rows = []
+    for fields in sorted(_all_records(results, in_name), key=lambda fields: (fields["method"], fields["variant"])):
+        if fields["method"] != "be-snn":
+            own = OWN_SCORES[fields["method"]]
+            accuracy = f"{100 * fields['validation_accuracy']:.2f} %"
+            rows.append(Row((fields["variant"], accuracy, own.replace("-", " "), shown_auroc(fields, own))))
+    note = "One seed. AUROC: mean over the kinds of made-up outliers of a validation split of the training set."
+    header = ("Setting", "Validation accuracy", "Score", "AUROC")
+    return Table(f"{_title(in_name)}, other methods", header, 1, rows, note)
+
+
+def _title(in_name: str) -> str:
+    return "Recipe hunt" if in_name == "fashion-mnist" else f"Recipe hunt on {in_name}"
+
+
+def shown_auroc(fields: dict[str, Any], score: str) -> str:
+    """`mean_auroc` in a table; a dash where a record has no such score."""
+    auroc = mean_auroc(fields, score)
+    return "—" if math.isnan(auroc) else f"{auroc:.4f}"
+
+
+def mean_auroc(fields: dict[str, Any], score: str) -> float:
+    """A score's AUROC in a record of the hunt, averaged over the kinds of made-up outliers; NaN where it has none."""
+    of_kinds = fields["made_up"].get(score, {})
+    return sum(of_kinds.values()) / len(of_kinds) if of_kinds else float("nan")

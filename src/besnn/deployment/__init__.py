@@ -1,1 +1,0 @@
-"""Model files, export, the service, and Ray."""

@@ -1,0 +1,1 @@
+"""Export of a detector as one graph, for ONNX Runtime or `torch.export`."""

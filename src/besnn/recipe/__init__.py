@@ -1,0 +1,1 @@
+"""Recipes: validated descriptions of training runs, and the networks that they describe."""

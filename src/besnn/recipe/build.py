@@ -1,0 +1,124 @@
+"""From a recipe's settings to networks."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from besnn.errors import BesnnError, DataError, InputError, one_line
+from besnn.model import Objective, OODClassifier, cifar_resnet18, convnet, fashion_convnet, mlp
+from besnn.recipe.config import BackboneConfig, Recipe
+from besnn.storage.model_file import read_model_file
+
+
+def resolve_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> BackboneConfig:
+    """Names the backbone that `auto` stands for: an mlp for tables, a convnet for images."""
+    if config.name != "auto":
+        return config
+    return config.model_copy(update={"name": "mlp" if len(input_shape) == 1 else "convnet"})
+
+
+def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
+    """A plain feature extractor for inputs of one shape, `(columns,)` or `(channels, h, w)`."""
+    config = resolve_backbone(config, input_shape)
+    wants_image = config.name != "mlp"
+    if wants_image != (len(input_shape) == 3):
+        kind = "images [channels, h, w]" if wants_image else "table rows [columns]"
+        raise InputError(
+            f"backbone {config.name!r} takes {kind}, but an input here has shape {list(input_shape)}: use backbone.name=auto"
+        )
+    if wants_image and config.name in _FIXED_SIZES and tuple(input_shape[1:]) != (_FIXED_SIZES[config.name],) * 2:
+        size = _FIXED_SIZES[config.name]
+        raise InputError(
+            f"backbone {config.name!r} takes {size}×{size} images, not {list(input_shape)}: use backbone.name=convnet"
+        )
+    match config.name:
+        case "mlp":
+            return mlp(input_shape[0], config.hidden, config.feature_dim)
+        case "convnet":
+            return convnet(input_shape, config.hidden, config.feature_dim)
+        case "fashion-convnet":
+            return fashion_convnet(input_shape[0], config.feature_dim, config.head_dim, config.widths, config.last_kernel)
+        case "cifar-resnet18":
+            return cifar_resnet18(input_shape[0], config.feature_dim, config.width)
+    raise AssertionError(config.name)
+
+
+_FIXED_SIZES = {"fashion-convnet": 28, "cifar-resnet18": 32}
+
+
+def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
+    """The backbone with the trunk of the model file `backbone.weights`; what stands behind the trunk starts afresh."""
+    try:
+        prefix = "model/feature_extractor."
+        tensors = _read_weights(Path(config.weights or ""))
+        weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        backbone = with_trunk(config, input_shape, weights)
+    except BesnnError:
+        raise
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise DataError(
+            f"backbone.weights={config.weights!r} holds no trunk of {config.name!r} ({one_line(error)[:200]}): train one with "
+            "besnn train --method softmax and the same backbone"
+        ) from None
+    trunk = trunk_of(backbone, config)
+    if not all(bool(torch.isfinite(value).all()) for value in trunk.state_dict().values()):
+        raise DataError(f"backbone.weights={config.weights!r} holds NaN or infinite numbers: train that network again")
+    if config.frozen:
+        freeze_weights(trunk)
+    return backbone
+
+
+def _read_weights(path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a model file, checked as `Detector.load` does, or of a safetensors file that besnn did not write."""
+    with safe_open(path, framework="pt") as file:
+        of_besnn = "besnn" in (file.metadata() or {})
+    return read_model_file(path)[0] if of_besnn else load_file(path)
+
+
+def with_trunk(config: BackboneConfig, input_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> nn.Module:
+    """A fresh backbone but for its trunk, whose weights are among those of another."""
+    backbone = build_backbone(config, input_shape)
+    prefix = "trunk."
+    trunk = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    trunk_of(backbone, config).load_state_dict(trunk)
+    return backbone
+
+
+def trunk_of(backbone: nn.Module, config: BackboneConfig) -> nn.Module:
+    """The part of a backbone that can be trained before; a backbone without one is refused."""
+    trunk = dict(backbone.named_children()).get("trunk")
+    if trunk is None:
+        raise InputError(f"backbone {config.name!r} has no trunk to start from: leave out backbone.weights and pretraining")
+    return trunk
+
+
+def freeze_weights(network: nn.Module) -> None:
+    """Keeps the weights of a network's linear and convolution layers as they are, in place.
+
+    Converted to a batch ensemble, such a network still learns by what is each member's own: fast weights, norms, biases.
+
+    >>> network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
+    >>> freeze_weights(network)
+    >>> [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+    ['0.bias', '1.weight', '1.bias']
+    """
+    for layer in network.modules():
+        if isinstance(layer, nn.Linear | _ConvNd):
+            layer.weight.requires_grad_(False)
+
+
+def build_method(
+    recipe: Recipe, input_shape: tuple[int, ...], num_classes: int, feature_extractor: nn.Module | None = None
+) -> tuple[OODClassifier, Objective]:
+    """The untrained model that a recipe describes, and its objective; with another network, where given, as its backbone."""
+
+    def backbone() -> nn.Module:
+        return build_backbone(recipe.backbone, input_shape) if feature_extractor is None else copy.deepcopy(feature_extractor)
+
+    return recipe.method.build(backbone, num_classes, recipe.backbone.feature_dim)

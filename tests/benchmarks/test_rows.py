@@ -1,0 +1,96 @@
+"""Every row of the benchmark runs, finds the answers right, and would notice wrong ones."""
+
+import math
+
+import pytest
+import torch
+
+from benchmarks import exported, neighbours, scoring
+from benchmarks.memory import widest_layer
+from benchmarks.run import ROWS, bench_record, run_rows
+from benchmarks.setting import full, quick, setting_for
+from besnn.errors import InputError
+from besnn.model import InferenceNetwork
+
+QUICK = quick(torch.device("cpu"))
+FIGURES = {  # how many each row times
+    "scoring": 6,
+    "one-image": 3,
+    "scoring-samples": 2,
+    "scoring-members": 2,
+    "layouts": 4,
+    "export": 2,
+    "training": 3,
+    "training-compiled": 0,
+    "training-samples": 2,
+    "neighbours": 2,
+    "memory": 0,
+    "files": 0,
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_row(name):
+    if name == "export":
+        pytest.importorskip("onnxruntime")
+    findings = run_rows(QUICK, [name])
+    assert len(findings.figures) == FIGURES[name]
+    assert all(figure.timing.seconds > 0 for figure in findings.figures)
+    assert all(figure.floor is None or figure.floor > 0 for figure in findings.figures)
+    assert sum(figure.floor is None for figure in findings.figures) == (name == "neighbours")  # where numbers are of 8 bits
+    assert all(check.passed for check in findings.checks)
+    assert all(math.isfinite(target.value) for target in findings.targets)
+    assert bool(findings.figures or findings.targets) != bool(findings.left_out)
+
+
+def test_a_wrong_fast_path_is_noticed(monkeypatch):
+    forward = InferenceNetwork.forward
+    monkeypatch.setattr(InferenceNetwork, "forward", lambda self, raw: tuple(1.01 * out for out in forward(self, raw)))
+    assert not scoring.score_one(QUICK).checks[0].passed
+
+
+def test_wrong_neighbours_are_noticed(monkeypatch):
+    score = neighbours.NearestNeighbourDensity.score
+    monkeypatch.setattr(neighbours.NearestNeighbourDensity, "score", lambda self, features: score(self, features) + 1e-3)
+    assert not neighbours.find_neighbours(QUICK).checks[0].passed
+
+
+def test_without_onnx_runtime_the_row_says_so(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(exported.importlib, "import_module", missing)
+    assert "onnx extra" in exported.score_exported(QUICK).left_out[0]
+
+
+def test_scores_of_the_benchmarks_model_differ():
+    scores = scoring.AsUsersScore(scoring.besnn_model(QUICK), QUICK)(scoring.images_for(QUICK, 10))
+    assert scores.std() > 1e-4
+
+
+def test_widest_layer():
+    network = InferenceNetwork(scoring.besnn_model(QUICK), scoring.preprocessing_for(QUICK))
+    first_relu = 2 * 4 * 28 * 28  # 4 channels in and out
+    assert widest_layer(network, scoring.images_for(QUICK, 3)) == 3 * first_relu * 4
+
+
+def test_unknown_row():
+    with pytest.raises(InputError, match="no row is called 'speed': use some of scoring, one-image"):
+        run_rows(QUICK, ["speed"])
+
+
+def test_settings(monkeypatch):
+    with pytest.raises(InputError, match="device 'tpu' is unknown: use auto, cpu or cuda"):
+        setting_for("tpu", trial=False)
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no CUDA device here: use --device cpu"):
+            setting_for("cuda", trial=False)
+        assert setting_for("auto", trial=False) == full(torch.device("cpu"))
+    on_gpu = full(torch.device("cuda"))
+    assert (on_gpu.stored, on_gpu.queries, on_gpu.images, on_gpu.products) == (60_000, 10_000, 500, torch.bfloat16)
+
+
+def test_record_has_the_names_of_all_records():
+    record = bench_record(run_rows(QUICK, ["files"]), QUICK)
+    assert {"experiment", "method", "members", "seconds", "parameters", "provenance"} <= record.keys()
+    assert record["experiment"] == "bench"

@@ -1,0 +1,166 @@
+"""An exported detector gives the library's own answers: as a network, as a torch program, in ONNX Runtime."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from besnn.data import Dataset, digits, made_up_outliers, two_moons
+from besnn.detector import Detector
+from besnn.errors import InputError, NotReadyError
+from besnn.export.graph import DecisionNetwork
+from besnn.export.write import export, export_program
+from besnn.training import load_recipe
+from besnn.training.fit import fit_detector
+
+ort = pytest.importorskip("onnxruntime", reason="the onnx extra is not installed")
+
+SCORES = ["tempered-entropy", "nearest-neighbour", "class-gaussian", "combined"]
+FEW = ["score.densities=[nearest-neighbour, class-gaussian]"]
+
+
+def fitted(recipe: str, dataset: Dataset, *overrides: str) -> Detector:
+    return fit_detector(load_recipe(recipe, [*FEW, *overrides]), dataset).detector
+
+
+@pytest.fixture(scope="module", params=SCORES)
+def digits_detector(request: pytest.FixtureRequest) -> Detector:
+    overrides = [f"score.name={request.param}", "method.members=2", "training.epochs=5", "backbone.hidden=[8, 16]"]
+    return fitted("digits", digits(), *overrides)
+
+
+@pytest.fixture(scope="module")
+def inputs() -> np.ndarray:
+    known = digits().inputs[:150]
+    return np.concatenate([known, *made_up_outliers(known[:50]).values()])
+
+
+def exported_answers(detector: Detector, path: Path, form: str, inputs: np.ndarray) -> list[np.ndarray]:
+    """Label, probabilities, score, p-value and decision, from a file alone."""
+    export(detector, path, form)
+    if form == "onnx":
+        return ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"inputs": inputs})
+    with torch.no_grad():
+        return [part.numpy() for part in torch.export.load(str(path)).module()(torch.from_numpy(inputs))]
+
+
+def assert_equal_answers(detector: Detector, inputs: np.ndarray, answers: list[np.ndarray]) -> None:
+    expected = detector.predict(inputs)
+    label, probabilities, score, p_value, is_ood = answers
+    np.testing.assert_array_equal(label, expected.indices)
+    np.testing.assert_allclose(probabilities, expected.probabilities, atol=1e-4)
+    np.testing.assert_allclose(score, expected.score, rtol=1e-4, atol=1e-4)
+    # Scores may round across calibration scores, so p-values and decisions are held against the graph's own scores.
+    np.testing.assert_allclose(p_value, detector.threshold.p_values(score), rtol=1e-6)
+    np.testing.assert_array_equal(is_ood, detector.threshold.is_ood(score))
+    assert is_ood.any()
+    assert not is_ood.all()
+
+
+def test_decision_network_gives_the_detectors_answers(digits_detector, inputs):
+    with torch.no_grad():
+        decisions = DecisionNetwork(digits_detector)(torch.from_numpy(inputs))
+    assert_equal_answers(digits_detector, inputs, [part.numpy() for part in decisions])
+
+
+def test_onnx_runtime_gives_the_detectors_answers_for_any_batch(digits_detector, inputs, tmp_path):
+    export(digits_detector, tmp_path / "model.onnx")
+    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    assert_equal_answers(digits_detector, inputs, session.run(None, {"inputs": inputs}))
+    for count in (1, 7):
+        (label, *_) = session.run(None, {"inputs": inputs[:count]})
+        assert label.shape == (count,)
+    names = json.loads(session.get_modelmeta().custom_metadata_map["class_names"])
+    assert names == list(digits_detector.class_names)
+
+
+def frame(images: np.ndarray) -> np.ndarray:
+    return np.pad(images, [(0, 0), (0, 0), (1, 0), (1, 0)])
+
+
+@pytest.fixture(scope="module", params=[("nearest-neighbour", "trunk.2+trunk"), ("combined", "trunk.2,trunk.2+trunk,trunk")])
+def detector_of_layers(request: pytest.FixtureRequest) -> Detector:
+    """Looks at several layers: together, or apart and together."""
+    name, layer = request.param
+    settings = f"score.name={name}", f"score.layer={layer}", "method.members=2", "training.epochs=5", "backbone.hidden=[8, 16]"
+    framed = dataclasses.replace(digits(), inputs=frame(digits().inputs))  # 9 × 9: a grid of 2 × 2 does not divide it
+    detector = fitted("digits", framed, *settings)
+    assert (detector.scoring.name, detector.layer) == (name, layer)
+    return detector
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_features_of_several_layers_are_exported(form, detector_of_layers, inputs, tmp_path):
+    answers = exported_answers(detector_of_layers, tmp_path / "model", form, frame(inputs))
+    assert_equal_answers(detector_of_layers, frame(inputs), answers)
+
+
+def test_a_decision_network_looks_at_several_layers(detector_of_layers, inputs):
+    with torch.no_grad():
+        decisions = DecisionNetwork(detector_of_layers)(torch.from_numpy(frame(inputs)))
+    assert_equal_answers(detector_of_layers, frame(inputs), [part.numpy() for part in decisions])
+
+
+def test_torch_program_gives_the_detectors_answers_after_a_round_trip(digits_detector, inputs, tmp_path):
+    answers = exported_answers(digits_detector, tmp_path / "model.pt2", "torch", inputs)
+    assert_equal_answers(digits_detector, inputs, answers)
+
+
+@pytest.mark.parametrize("method", ["be-snn", "deep-ensemble", "batch-ensemble"])
+def test_mirror_images_are_exported(method, tiny_recipe, stripes, tmp_path):
+    settings = f"method={{name: {method}, members: 3, mirror: true}}", "training.augment.flip=true", "training.epochs=1"
+    score = "score.name=nearest-neighbour", "score.neighbour=3", "score.layer=trunk", "data.calibration=0.4"
+    detector = fit_detector(tiny_recipe(*settings, *score, "backbone.hidden=[4, 4]"), stripes).detector
+    noise = np.random.default_rng(0).integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
+    images = np.concatenate([stripes.inputs, noise])
+    export(detector, tmp_path / "model.onnx")
+    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    whole = session.run(None, {"inputs": images})
+    assert_equal_answers(detector, images, whole)
+    for rows in (slice(0, 1), slice(60, 67)):
+        for found, expected in zip(session.run(None, {"inputs": images[rows]}), whole, strict=True):
+            np.testing.assert_allclose(found, expected[rows], rtol=1e-4, atol=1e-5)
+
+
+METHODS = ["softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
+
+
+@pytest.mark.parametrize(
+    ("method", "form"),
+    [(method, "onnx") for method in METHODS] + [("{name: be-snn, length_scale: 3}", form) for form in ("onnx", "torch")],
+)
+def test_every_method_exports(method, form, tmp_path):
+    detector = fitted("two-moons", two_moons(400), f"method={method}", "score.name=method", "training.epochs=2")
+    points = np.random.default_rng(0).uniform(-3, 3, (64, 2)).astype(np.float32)
+    label, _, score, *_ = exported_answers(detector, tmp_path / "model", form, points)
+    expected = detector.predict(points)
+    np.testing.assert_array_equal(label, expected.indices)
+    np.testing.assert_allclose(score, expected.score, rtol=1e-4, atol=1e-4)
+
+
+def test_the_graph_runs_without_besnn_and_torch(tmp_path):
+    detector = fitted("two-moons", two_moons(400), "training.epochs=4")
+    export(detector, tmp_path / "model.onnx")
+    example = Path(__file__).parents[2] / "examples" / "onnx_runtime.py"
+    done = subprocess.run(
+        [sys.executable, str(example), "model.onnx"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "unknown" in done.stdout
+    assert not {"besnn", "torch"} & set(done.stdout.split("modules:")[1].split())
+
+
+def test_an_uncalibrated_detector_says_what_is_missing():
+    recipe = load_recipe("two-moons", [*FEW, "data.calibration=0", "training.epochs=1"])
+    with pytest.raises(NotReadyError, match="calibrate"):
+        export_program(fit_detector(recipe, two_moons(300)).detector)
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(InputError, match="use onnx or torch"):
+        export(fitted("two-moons", two_moons(300), "training.epochs=1"), tmp_path / "x", form="tflite")
+    assert list(tmp_path.iterdir()) == []

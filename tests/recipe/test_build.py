@@ -1,0 +1,119 @@
+import pytest
+import torch
+
+from besnn.errors import InputError
+from besnn.layers import fast_parameters
+from besnn.model import cifar_resnet18, convnet, fashion_convnet, mlp
+from besnn.recipe.build import resolve_backbone, with_trunk
+from besnn.recipe.config import BackboneConfig
+from besnn.training import build_backbone, build_method
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "like"),
+    [
+        ("mlp", (5,), lambda: mlp(5, (7, 6), 3)),
+        ("auto", (5,), lambda: mlp(5, (7, 6), 3)),
+        ("convnet", (3, 10, 12), lambda: convnet((3, 10, 12), (7, 6), 3)),
+        ("auto", (3, 10, 12), lambda: convnet((3, 10, 12), (7, 6), 3)),
+        ("fashion-convnet", (1, 28, 28), lambda: fashion_convnet(1, 3)),
+        ("cifar-resnet18", (3, 32, 32), lambda: cifar_resnet18(3, 3)),
+    ],
+)
+def test_backbones(name, shape, like):
+    config = BackboneConfig(name=name, hidden=(7, 6), feature_dim=3)
+    network = build_backbone(config, shape)
+    assert str(network) == str(like())
+    assert network(torch.rand(2, *shape)).shape == (2, 3)
+
+
+def test_the_width_of_a_resnet():
+    network = build_backbone(BackboneConfig(name="cifar-resnet18", width=4, feature_dim=3), (3, 32, 32))
+    assert str(network) == str(cifar_resnet18(3, 3, width=4))
+    assert network.head.in_features == 32
+
+
+@pytest.mark.parametrize(("shape", "name"), [((5,), "mlp"), ((1, 8, 8), "convnet")])
+def test_auto_is_settled_by_the_input(shape, name):
+    assert resolve_backbone(BackboneConfig(), shape).name == name
+    assert resolve_backbone(BackboneConfig(name="mlp"), shape).name == "mlp"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "words"),
+    [
+        ("mlp", (1, 8, 8), "takes table rows"),
+        ("convnet", (8,), "takes images"),
+        ("fashion-convnet", (1, 32, 32), "28×28"),
+        ("cifar-resnet18", (3, 28, 28), "32×32"),
+    ],
+)
+def test_a_backbone_that_does_not_fit_the_input(name, shape, words):
+    with pytest.raises(InputError, match=words) as caught:
+        build_backbone(BackboneConfig(name=name), shape)
+    assert "use backbone.name=" in str(caught.value)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("method", ["be-snn", "deep-ensemble", "batch-ensemble"])
+def test_settings_reach_the_model(method, members, tiny_recipe):
+    recipe = tiny_recipe(f"method={{name: {method}, members: {members}}}", "backbone.feature_dim=6")
+    model, _ = build_method(recipe, (2,), 5)
+    assert (model.method, model.members, model.num_classes) == (method, members, 5)
+    assert model.features(torch.rand(4, 2)).shape == (members, 4, 6)
+
+
+def test_be_snn_settings_reach_model_and_objective(tiny_recipe):
+    recipe = tiny_recipe(
+        "method={noise_dim: 3, hidden_dim: 5, samples: 9, class_scale: 2.5, length_scale: 3.5, fast_weights: ones, "
+        "entropy_weight: 0.25, gradient_weight: 0.75, over_classes: mean, k: 2, estimator: kpn, squared_norm: false, "
+        "match_counts: true}"
+    )
+    model, objective = build_method(recipe, (2,), 2)
+    generator = model.generator
+    assert (generator.noise_dim, generator.hidden.out_features, generator.class_scale, model.samples) == (3, 5, 2.5, 9)
+    assert model.length_scale == 3.5
+    assert all(bool((r_or_s == 1).all()) for r_or_s in fast_parameters(model))
+    wanted = {name: getattr(recipe.method, name) for name in ("entropy_weight", "gradient_weight", "over_classes", "k")}
+    wanted |= {name: getattr(recipe.method, name) for name in ("estimator", "squared_norm", "match_counts")}
+    assert {name: getattr(objective, name) for name in wanted} == wanted
+
+
+def test_duq_and_gaussian_settings_reach_model_and_objective(tiny_recipe):
+    model, objective = build_method(
+        tiny_recipe("method={name: duq, embedding_dim: 5, length_scale: 0.3, momentum: 0.5, gradient_weight: 0.2}"), (2,), 2
+    )
+    assert (model.projection.shape[1], model.length_scale, model.momentum, objective.gradient_weight) == (5, 0.3, 0.5, 0.2)
+    sizes = {}
+    for covariance in ("identity", "diagonal"):
+        recipe = tiny_recipe(f"method={{name: gaussian, covariance: {covariance}, margin: 0.4}}")
+        model, objective = build_method(recipe, (2,), 2)
+        sizes[covariance] = sum(p.numel() for p in model.parameters())
+    assert sizes["diagonal"] - sizes["identity"] == 2 * 4  # classes · features
+    assert (objective.margin, objective.likelihood_weight) == (0.4, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("convnet", (3, 9, 8)), ("fashion-convnet", (1, 28, 28)), ("cifar-resnet18", (3, 32, 32))]
+)
+def test_a_trunk_is_taken_whole_and_nothing_else(name, shape):
+    config = BackboneConfig(name=name, hidden=(3, 4), widths=(3, 4, 5), width=2, feature_dim=6, head_dim=7)
+    other = build_backbone(config, shape)
+    other(torch.rand(8, *shape))  # moves the statistics of BatchNorm, which are part of a trunk
+    weights = {key: value.clone() for key, value in other.state_dict().items()}
+    backbone = with_trunk(config, shape, weights)
+    taken, given = backbone.state_dict(), other.state_dict()
+    assert all(torch.equal(taken[key], value) for key, value in given.items() if key.startswith("trunk."))
+    drawn = [key for key, _ in backbone.head.named_parameters()]
+    assert not any(torch.equal(taken[f"head.{key}"], given[f"head.{key}"]) for key in drawn)
+    with torch.no_grad():
+        next(backbone.trunk.parameters()).zero_()
+    assert all(torch.equal(value, weights[key]) for key, value in other.state_dict().items())  # a copy
+
+
+def test_a_trunk_of_another_shape_is_not_taken():
+    wide, narrow = (BackboneConfig(name="convnet", hidden=hidden, feature_dim=3) for hidden in ((4, 6), (4, 5)))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        with_trunk(narrow, (1, 8, 8), build_backbone(wide, (1, 8, 8)).state_dict())
+    with pytest.raises(InputError, match=r"backbone 'mlp' has no trunk to start from: leave out .* and pretraining"):
+        with_trunk(BackboneConfig(name="mlp"), (2,), {})

@@ -1,0 +1,83 @@
+import pytest
+import torch
+
+from besnn.recipe.config import Recipe
+from besnn.training import build_method
+
+
+@pytest.mark.parametrize("members", [1, 2, 4, 8, 16])
+def test_batch_times_members_stays_constant(members, tiny_recipe):
+    recipe = tiny_recipe("training.batch_rows=512", f"method.members={members}")
+    assert recipe.batch_size * members == 512
+
+
+@pytest.mark.parametrize("method", ["be-snn", "batch-ensemble"])
+@pytest.mark.parametrize(("members", "inputs"), [(1, 512), (2, 512), (3, 510), (7, 511), (512, 512)])
+def test_with_inputs_of_their_own_members_fill_the_rows_together(method, members, inputs, tiny_recipe):
+    settings = f"method={{name: {method}, members: {members}, own_inputs: true}}"
+    recipe = tiny_recipe(settings, "training.batch_rows=512")
+    assert (recipe.batch_size, recipe.shares) == (inputs, members)
+    _, objective = build_method(recipe, (2,), 2)
+    assert objective.own_inputs  # batches are made for sharing out where they are shared out
+
+
+@pytest.mark.parametrize(("size", "inputs"), [(20, 16), (16, 16), (8, 8), (7, 8), (1, 8)])
+def test_a_batch_to_deal_is_rounded_down_but_goes_round_once(size, inputs, tiny_recipe):
+    for setting in ("batch_size", "batch_rows"):
+        recipe = tiny_recipe("method.members=8", "method.own_inputs=true", f"training.{setting}={size}")
+        assert recipe.batch_size == inputs
+
+
+@pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+def test_a_batch_that_all_members_see_is_not_shared_out(method, tiny_recipe):
+    assert tiny_recipe(f"method={method}").shares == 1
+
+
+def test_methods_of_one_network_have_one_member(tiny_recipe):
+    for method in ("softmax", "duq", "gaussian"):
+        recipe = tiny_recipe(f"method={method}", "training.batch_rows=512")
+        assert recipe.method.members == 1
+        assert recipe.batch_size == 512
+
+
+def test_more_members_than_rows_still_leave_a_row_a_batch(tiny_recipe):
+    assert tiny_recipe("training.batch_rows=2", "method.members=8").batch_size == 1
+
+
+def test_without_batch_rows_the_batch_size_counts(tiny_recipe):
+    assert tiny_recipe("training.batch_size=20", "method.members=8").batch_size == 20
+
+
+ENSEMBLES = ["be-snn", "deep-ensemble", "batch-ensemble"]
+
+
+@pytest.mark.parametrize("method", ENSEMBLES)
+@pytest.mark.parametrize("mirror", [False, True])
+def test_members_look_at_mirror_images_where_the_recipe_says_so(method, mirror, tiny_recipe):
+    recipe = tiny_recipe(f"method={{name: {method}, members: 3, mirror: {mirror}}}", "training.augment.flip=true")
+    model, _ = build_method(recipe, (1, 8, 8), 2)
+    images = torch.randn(4, 1, 8, 8)
+    found = model.eval().features(images)
+    model.mirror = False
+    upright, flipped = model.features(images), model.features(images.flip(3))
+    assert torch.equal(found[::2], upright[::2])
+    assert torch.equal(found[1], (flipped if mirror else upright)[1])
+    assert not torch.allclose(flipped[1], upright[1])
+
+
+@pytest.mark.parametrize("method", ENSEMBLES)
+def test_without_being_told_members_see_images_as_they_are(method, tiny_recipe):
+    assert not build_method(tiny_recipe(f"method={method}", "training.augment.flip=true"), (1, 8, 8), 2)[0].mirror
+
+
+def test_the_plain_network_of_a_mirrored_recipe_needs_no_flips(tiny_recipe):
+    given = "method.mirror=true", "training.augment.flip=true"
+    assert not tiny_recipe(*given, "pretraining={epochs: 1}").plain().method.mirror
+
+
+@pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+def test_the_terms_a_method_names_are_those_of_its_objective(method, tiny_recipe, moons):
+    recipe: Recipe = tiny_recipe(f"method={method}")
+    model, objective = build_method(recipe, (2,), 2)
+    terms = objective(model, torch.from_numpy(moons.inputs[:32]), torch.from_numpy(moons.labels[:32]))
+    assert tuple(terms) == recipe.method.terms

@@ -1,0 +1,84 @@
+"""The service against its own description."""
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import positive_data_acceptance
+
+from besnn import Detector
+from besnn.data import digits, two_moons
+from besnn.serve.examples import choose_examples
+
+EXAMPLES = 25
+POSTS = ["/v1/predict", "/v2/models/{model_name}/infer"]
+
+
+@pytest.fixture(params=["moons", "digits"])
+def data(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def url(data: str, moons_client: httpx.Client, digits_client: httpx.Client) -> str:
+    return str({"moons": moons_client, "digits": digits_client}[data].base_url)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+@pytest.mark.parametrize("path", POSTS)
+def test_generated_requests_are_answered_as_described(data: str, url: str, path: str, mode: GenerationMode):
+    operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[path]["POST"]
+    # What makes a string an image, or data fit a shape, is beyond JSON Schema.
+    beyond = [] if (data, path) == ("moons", "/v1/predict") else [positive_data_acceptance]
+
+    @settings(
+        max_examples=EXAMPLES, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: Case) -> None:
+        response = case.call()
+        assert response.status_code < 500
+        case.validate_response(response, excluded_checks=beyond)
+
+    ask()
+
+
+def test_everything_else_is_answered_as_described(url: str):
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    paths = [path for path in schema if path not in POSTS]
+    assert len(paths) == 9
+    for path in paths:
+        case = schema[path]["GET"].Case(path_parameters={"model_name": "model"} if "model_name" in path else {})
+        response = case.call()
+        assert response.status_code == 200
+        case.validate_response(response)
+
+
+def test_the_examples_in_the_description_are_answered(url: str):
+    with httpx.Client(base_url=url, timeout=30) as client:
+        described = client.get("/openapi.json").json()
+        example = described["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        assert client.post("/v1/predict", json=example).status_code == 200
+        infer = described["paths"]["/v2/models/{model_name}/infer"]["post"]["requestBody"]["content"]["application/json"]
+        assert client.post("/v2/models/model/infer", json=infer["example"]).status_code == 200
+
+
+@pytest.mark.parametrize("data", ["moons", "digits"])
+def test_known_data_is_not_in_the_description_that_anybody_may_read(data: str, request: pytest.FixtureRequest, start):
+    detector: Detector = request.getfixturevalue(f"{data}_detector")
+    examples = choose_examples(detector, two_moons(300, seed=7).inputs if data == "moons" else digits().inputs)
+    with start(detector, examples, token="correct-horse-battery-staple") as client:
+        described = client.get("/openapi.json").text
+    for example in examples:
+        numbers = [example.input] if isinstance(example.input, str) else example.input
+        assert not any(str(number) in described for number in numbers)
+
+
+def test_a_token_is_part_of_the_description_where_there_is_one(moons_detector: Detector, start, moons_client: httpx.Client):
+    assert "securitySchemes" not in moons_client.get("/openapi.json").json()["components"]
+    with start(moons_detector, token="correct-horse-battery-staple") as client:
+        described = client.get("/openapi.json").json()
+    assert described["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert described["paths"]["/v1/predict"]["post"]["security"] == [{"HTTPBearer": []}]
+    assert "security" not in described["paths"]["/v2/health/live"]["get"]

@@ -1,0 +1,119 @@
+from pathlib import Path
+
+import httpx
+import pytest
+
+from besnn import Detector
+from besnn.errors import InputError
+from besnn.serve.security import HEADERS, access_settings, read_token
+
+TOKEN = "correct-horse-battery-staple"
+GUARDED = ["/v1/model", "/v1/examples", "/v1/drift", "/v2", "/v2/models/model", "/v2/models/model/ready", "/metrics"]
+OPEN = ["/", "/static/main.js", "/v2/health/live", "/v2/health/ready", "/openapi.json"]
+
+
+@pytest.fixture(scope="module")
+def locked(moons_detector: Detector, start):
+    with start(moons_detector, token=TOKEN) as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", GUARDED)
+def test_the_token_is_asked_for(locked: httpx.Client, path: str):
+    refused = locked.get(path)
+    assert (refused.status_code, refused.json()["code"]) == (401, "token-invalid")
+    assert refused.headers["WWW-Authenticate"] == "Bearer"
+    assert locked.get(path, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/predict", "/v2/models/model/infer"])
+def test_without_it_nothing_is_even_parsed(locked: httpx.Client, path: str):
+    assert locked.post(path, content=b"not json").status_code == 401
+
+
+@pytest.mark.parametrize("value", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer é"])
+def test_a_wrong_token_is_refused(locked: httpx.Client, value: str):
+    assert locked.get("/v1/model", headers={"Authorization": value.encode()}).status_code == 401
+
+
+@pytest.mark.parametrize("path", OPEN)
+def test_what_needs_no_token(locked: httpx.Client, path: str):
+    assert locked.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("path", [*GUARDED, *OPEN, "/nothing", "/static/nothing"])
+def test_every_answer_has_the_headers(moons_client: httpx.Client, path: str):
+    headers = moons_client.get(path).headers
+    for name, value in HEADERS.items():
+        assert headers[name] == value
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_the_policy_lets_nothing_inline_or_foreign_in():
+    directives = dict(part.strip().split(" ", 1) for part in HEADERS["Content-Security-Policy"].split(";"))
+    assert directives["default-src"] == "'none'"
+    assert directives["script-src"] == directives["style-src"] == directives["connect-src"] == "'self'"
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    assert "http" not in HEADERS["Content-Security-Policy"]
+
+
+def test_other_sites_get_no_preflight(moons_client: httpx.Client):
+    asking = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+    answer = moons_client.options("/v1/predict", headers=asking)
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_pages_of_other_sites_are_refused(moons_client: httpx.Client, site: str):
+    answer = moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers={"Sec-Fetch-Site": site})
+    assert (answer.status_code, answer.json()["code"]) == (403, "cross-site")
+    own = moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers={"Sec-Fetch-Site": "same-origin"})
+    assert own.status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://[", "https://127.0.0.1"])
+def test_pages_of_other_sites_are_refused_by_their_origin_where_browsers_say_no_more(moons_client: httpx.Client, origin: str):
+    answer = moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers={"Origin": origin})
+    assert (answer.status_code, answer.json()["code"]) == (403, "cross-site")
+    own = str(moons_client.base_url).rstrip("/")
+    assert moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers={"Origin": own}).status_code == 200
+    proxied = {"Origin": "https://public.example", "Sec-Fetch-Site": "same-origin"}  # a proxy may put another Host in
+    assert moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers=proxied).status_code == 200
+
+
+def test_foreign_names_are_not_answered(moons_detector: Detector, start):
+    with start(moons_detector, allowed_hosts=["localhost", "::1"]) as client:
+        for host, status in {"localhost": 200, "LOCALHOST:80": 200, "[::1]:80": 200, "evil.example": 421, "": 421}.items():
+            answer = client.get("/v1/model", headers={"Host": host})
+            assert answer.status_code == status, host
+        assert client.get("/", headers={"Host": "evil.example"}).json()["code"] == "host-unknown"
+
+
+def test_beyond_this_machine_a_token_is_needed(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert access_settings("0.0.0.0", file, False, []) == {"token": TOKEN}
+    assert access_settings("0.0.0.0", None, True, []) == {}
+    with pytest.raises(InputError, match=r"--host 0\.0\.0\.0 .* --token-file"):
+        access_settings("0.0.0.0", None, False, [])
+    assert "proxy.example" in access_settings("127.0.0.1", None, False, ["Proxy.example"])["allowed_hosts"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"has a blank inside", "kein-Umlaut-Gerät".encode()])
+def test_a_poor_token_is_refused(tmp_path: Path, content: bytes):
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="token"):
+        read_token(file)
+
+
+def test_a_missing_token_file_is_named(tmp_path: Path):
+    with pytest.raises(InputError, match="nowhere"):
+        read_token(tmp_path / "nowhere")
+
+
+def test_the_page_can_be_asked_for_by_head(moons_client: httpx.Client):
+    answer = moons_client.head("/")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["Content-Type"].startswith("text/html")

@@ -1,0 +1,107 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from besnn.batch import SCHEMA, Tally, open_inputs, score_batches, score_file
+from besnn.data import Batch, Dataset
+from besnn.detector import Detector
+from besnn.errors import DataError, InputError
+from besnn.training.fit import fit_detector
+from besnn.writers import table_writer
+
+
+@pytest.fixture(scope="module")
+def detector(tiny_recipe, moons) -> Detector:
+    return fit_detector(tiny_recipe(), moons).detector
+
+
+def batch(inputs: np.ndarray, errors: list[str]) -> Batch:
+    return Batch([f"row {number}" for number in range(len(inputs))], inputs, errors)
+
+
+def test_errors_keep_their_places_and_nothing_else_moves(detector, moons):
+    errors = ["", "torn", "", "", "blank"]
+    [rows] = score_batches(detector, [batch(moons.inputs[:5], errors)])
+    good = detector.predict(moons.inputs[[0, 2, 3]])
+    assert rows.schema == SCHEMA
+    assert rows["error"].to_pylist() == errors
+    assert rows["label"].to_pylist() == [good.labels[0], None, good.labels[1], good.labels[2], None]
+    assert rows["is_ood"].to_pylist() == [good.is_ood[0], None, good.is_ood[1], good.is_ood[2], None]
+    np.testing.assert_array_equal(rows["score"].drop_null().to_numpy(), good.score)
+    np.testing.assert_array_equal(rows["p_value"].drop_null().to_numpy(), good.p_value)
+    np.testing.assert_array_equal(rows["probability"].drop_null().to_numpy(), good.probabilities.max(axis=1))
+
+
+def test_a_batch_of_errors_only(detector, moons):
+    [rows] = score_batches(detector, [batch(moons.inputs[:2], ["a", "b"])])
+    assert rows["score"].null_count == 2
+    tally = Tally()
+    tally.add(rows)
+    assert tally == Tally(inputs=2, flagged=0, failed=2, first_error="a")
+
+
+def test_batches_are_taken_one_at_a_time(detector, moons):
+    taken = 0
+
+    def endless() -> Iterator[Batch]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield batch(moons.inputs[:3], [""] * 3)
+
+    scored = score_batches(detector, endless())
+    next(scored)
+    next(scored)
+    assert taken == 2
+
+
+def test_tally_and_progress_add_up_over_batches(detector, moons, tmp_path):
+    far = np.concatenate([moons.inputs, moons.inputs + 1e3])
+    np.savez(tmp_path / "points.npz", X=np.tile(far, (40, 1)))
+    seen: list[int] = []
+    tally = score_file(detector, str(tmp_path / "points.npz"), tmp_path / "scores.parquet", progress=seen.append)
+    expected = detector.predict(far).is_ood.sum() * 40
+    assert tally == Tally(inputs=len(far) * 40, flagged=int(expected))
+    assert sum(seen) == tally.inputs
+    assert len(seen) > 1
+
+
+def test_a_failure_on_the_way_leaves_the_old_file_and_no_other(detector, tmp_path):
+    source, target = tmp_path / "points.npz", tmp_path / "scores.csv"
+    np.savez(source, X=np.zeros((20_000, 2), np.float32))
+    content = bytearray(source.read_bytes())
+    content[100_000] ^= 1  # found only by the checksum, after the last row
+    source.write_bytes(content)
+    target.write_text("old")
+    seen: list[int] = []
+    with pytest.raises(DataError, match="cannot be read"):
+        score_file(detector, str(source), target, progress=seen.append)
+    assert seen
+    assert target.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["points.npz", "scores.csv"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_a_writer_puts_its_file_in_place_only_at_the_end(tmp_path, suffix):
+    target = tmp_path / f"rows{suffix}"
+    with table_writer(target, SCHEMA):
+        assert not target.exists()
+    assert target.exists()
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"end its name in \.parquet, \.csv, \.jsonl"),
+        table_writer(Path("scores.xlsx"), SCHEMA),
+    ):
+        pass
+
+
+def test_inputs_come_in_the_form_the_detector_takes(tiny_recipe, stripes: Dataset, stripe_folder):
+    recipe = tiny_recipe("data.source=digits", "calibration.alpha=0.2", "backbone.hidden=[4]")
+    detector = fit_detector(recipe, stripes).detector
+    batches = list(open_inputs(detector, str(stripe_folder)))
+    assert sum(len(each.ids) for each in batches) == len(stripes)
+    assert {each.inputs.shape[1:] for each in batches} == {(1, 8, 8)}

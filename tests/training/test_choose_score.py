@@ -1,0 +1,288 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from besnn.baselines import SoftmaxClassifier
+from besnn.data import made_up_outliers, two_moons
+from besnn.detection.density import DENSITIES
+from besnn.detection.scoring import Scoring
+from besnn.detection.tail import EmpiricalTail
+from besnn.detector import Detector
+from besnn.errors import InputError
+from besnn.layers import tile
+from besnn.model import Preprocessing, mlp
+from besnn.recipe.config import ScoreConfig
+from besnn.training.choose_score import all_scores, combine, fit_densities, fit_scoring, made_up_aurocs
+from besnn.training.fit import fit_detector
+from besnn.training.reporting import Silent
+
+APART = "trunk.3,trunk.3+trunk,trunk"
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny_recipe, stripes):
+    recipe = tiny_recipe("backbone.hidden=[4, 4]", "data.calibration=0.35", "training.epochs=2", "score.name=method")
+    return fit_detector(recipe, stripes)
+
+
+@pytest.fixture
+def detector(fitted):
+    """Trained, with nothing but its method's own score."""
+    trained = fitted.detector
+    return Detector(trained.model, trained.preprocessing, trained.class_names, trained.recipe)
+
+
+@pytest.fixture(scope="module")
+def layer_by_layer(fitted):
+    """Fits one kind of density at each layer of `APART` by itself; gives a function from inputs to `{name: scores}`."""
+
+    def fit(kind, **settings):
+        alone = {}
+        for layer in APART.split(","):
+            trained = fitted.detector
+            detector = Detector(trained.model, trained.preprocessing, trained.class_names, trained.recipe)
+            config = ScoreConfig(name=kind, layer=layer, neighbour=3, **settings)
+            fit_scoring(detector, config, fitted.parts.training, None)
+            alone[f"{kind} at {layer}"] = detector
+        return lambda inputs: {name: detector.score(inputs) for name, detector in alone.items()}
+
+    return fit
+
+
+class NeverStarted(Silent):
+    """A reporter that fails when training begins."""
+
+    def start(self, done, total):
+        raise AssertionError("training has begun")
+
+
+def training_features(detector, fitted, layer):
+    return torch.cat([features for _, features in detector.outputs(fitted.parts.training.inputs, layer)], dim=1)
+
+
+@pytest.mark.parametrize("layer", ["trunk", None, "attic"])
+def test_densities_look_at_training_features_of_the_layer(layer, detector, fitted):
+    config = ScoreConfig(name="nearest-neighbour", neighbour=3, layer=layer)
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    assert detector.layer == ("trunk" if layer == "trunk" else None)
+    features = training_features(detector, fitted, detector.layer)
+    validation = fitted.parts.validation.inputs
+    queries = torch.cat([features for _, features in detector.outputs(validation, detector.layer)], dim=1)
+    cosine = torch.nn.functional.normalize(queries, dim=-1) @ torch.nn.functional.normalize(features, dim=-1).mT
+    third = (1 - cosine).kthvalue(3, dim=-1).values.mean(dim=0)
+    np.testing.assert_allclose(detector.score(validation), third, atol=0.02)  # features are stored in 8 bits
+    assert list(detector.scoring.densities) == ["nearest-neighbour"]
+
+
+@pytest.mark.parametrize("layer", ["trunk.3+trunk", "trunk+trunk.3"])
+def test_several_layers_are_looked_at_together(layer, detector, fitted):
+    config = ScoreConfig(name="nearest-neighbour", neighbour=3, layer=layer)
+    fit_scoring(detector, config, fitted.parts.training, None)
+    assert detector.layer == layer
+    model, distances = detector.model.extractors()[0], []
+    x, stored = (
+        detector.preprocessing(torch.from_numpy(part.inputs)) for part in (fitted.parts.validation, fitted.parts.training)
+    )
+    for depth in (4, None):
+        with torch.no_grad():
+            each = [model.trunk[:depth](tile(part, 2)).flatten(1).unflatten(0, (2, -1)) for part in (x, stored)]
+        unit = [torch.nn.functional.normalize(features.double(), dim=-1) for features in each]
+        distances.append(1 - unit[0] @ unit[1].mT)
+    third = torch.stack(distances).mean(0).kthvalue(3, dim=-1).values.mean(dim=0)  # 1 − the mean of the layers' cosines
+    np.testing.assert_allclose(detector.score(fitted.parts.validation.inputs), third, atol=0.02)  # stored in 8 bits
+
+
+@pytest.mark.parametrize("densities", [["nearest-neighbour"], ["nearest-neighbour", "class-gaussian"]])
+def test_only_so_many_rows_are_stored(densities, detector, fitted):
+    config = ScoreConfig(name="combined", neighbour=50, stored_rows=7, densities=densities)
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    tensors, _ = detector.scoring.state()
+    assert tensors["density/nearest-neighbour/codes"].shape[1] == 7
+    assert tensors["density/nearest-neighbour/k"] == 7  # no neighbour is farther than the last
+    stored = tensors["density/nearest-neighbour/codes"].float() * tensors["density/nearest-neighbour/scale"]
+    features = torch.nn.functional.normalize(training_features(detector, fitted, detector.layer), dim=-1)
+    nearest = torch.cdist(stored, features).amin(dim=-1)
+    assert nearest.max() < 0.05  # every stored row is one of training's
+
+
+def test_the_combination_refers_to_validation_rows(detector, fitted):
+    config = ScoreConfig(name="combined", neighbour=3, densities=("class-gaussian", "nearest-neighbour"))
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    assert list(detector.scoring.densities) == ["class-gaussian"]  # the first one; the other is not needed any more
+    reference = detector.scoring.combined.reference
+    assert set(reference) == {"tempered-entropy", "class-gaussian"}
+    for name, scores in reference.items():
+        assert np.array_equal(scores.numpy(), np.sort(detector.score(fitted.parts.validation.inputs, name)))
+
+
+def test_auto_takes_the_best_on_made_up_outliers_and_tells(detector, fitted):
+    fit_scoring(detector, ScoreConfig(neighbour=3), fitted.parts.training, fitted.parts.validation)
+    table = detector.provenance["score_choice"]
+    assert list(table) == ["tempered-entropy", "nearest-neighbour", "combined"]
+    kinds = set(made_up_outliers(fitted.parts.validation.inputs))
+    assert all(set(row) == kinds for row in table.values())
+    means = {name: np.mean(list(row.values())) for name, row in table.items()}
+    assert detector.scoring.name == max(means, key=means.get)
+
+
+def test_the_table_against_scikit_learn(detector, fitted):
+    validation = fitted.parts.validation
+    table = made_up_aurocs(detector, detector.scoring, validation, ["tempered-entropy", "kernel-confidence"])
+    for kind, outliers in made_up_outliers(validation.inputs).items():
+        truth = np.repeat([0, 1], [len(validation), len(outliers)])
+        for name in table:
+            scores = np.concatenate([detector.score(validation.inputs, name), detector.score(outliers, name)])
+            assert table[name][kind] == pytest.approx(roc_auc_score(truth, scores), abs=1e-4)
+
+
+def test_all_scores_are_those_one_by_one(detector, fitted):
+    fit_scoring(detector, ScoreConfig(name="combined", neighbour=3), fitted.parts.training, fitted.parts.validation)
+    inputs = fitted.parts.calibration.inputs
+    found = all_scores(detector, detector.scoring, inputs)
+    assert list(found) == detector.scoring.names
+    for name, scores in found.items():
+        np.testing.assert_allclose(scores, detector.score(inputs, name), rtol=1e-4, atol=1e-5)
+    assert all(len(scores) == 0 for scores in all_scores(detector, detector.scoring, inputs[:0]).values())
+
+
+@pytest.mark.parametrize("rows", [None, 1])
+def test_auto_without_enough_validation_is_the_methods_own(rows, detector, fitted):
+    validation = None if rows is None else fitted.parts.validation.subset(range(rows))
+    fit_scoring(detector, ScoreConfig(), fitted.parts.training, validation)
+    assert detector.scoring.name == "tempered-entropy"
+    assert "score_choice" not in detector.provenance
+
+
+def test_a_density_needs_no_validation(detector, fitted):
+    fit_scoring(detector, ScoreConfig(name="class-gaussian"), fitted.parts.training, None)
+    assert detector.scoring.name == "class-gaussian"
+
+
+def test_names_are_checked(detector, fitted):
+    with pytest.raises(InputError, match=r"score.name='bogus' is unknown for be-snn"):
+        fit_scoring(detector, ScoreConfig(name="bogus"), fitted.parts.training, fitted.parts.validation)
+    with pytest.raises(InputError, match="needs validation data"):
+        fit_scoring(detector, ScoreConfig(name="combined"), fitted.parts.training, None)
+
+
+def test_of_several_layers_each_exists(detector, fitted):
+    with pytest.raises(InputError, match=r"no layer 'attic': its layers are trunk, trunk\.0, "):
+        fit_scoring(detector, ScoreConfig(layer="trunk+attic"), fitted.parts.training, fitted.parts.validation)
+
+
+def test_layers_are_checked_before_training(tiny_recipe, moons):
+    with pytest.raises(InputError, match=r"no layer 'trunk': its layers are "):
+        fit_detector(tiny_recipe("score.layer=trunk+head"), moons, reporter=NeverStarted())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "stored_rows"),
+    [(["nearest-neighbour"], 7), (["nearest-neighbour"], 10_000), (["class-gaussian", "nearest-neighbour"], 10_000)],
+)
+def test_one_pass_fits_what_each_layer_alone_would_have(kinds, stored_rows, detector, fitted, layer_by_layer):
+    config = ScoreConfig(name="combined", layer=APART, neighbour=3, stored_rows=stored_rows)
+    densities = fit_densities(detector, config, kinds, fitted.parts.training)
+    assert list(densities) == [f"{kind} at {layer}" for layer in APART.split(",") for kind in kinds]
+    assert detector.layer == APART
+    inputs = fitted.parts.calibration.inputs
+    found = all_scores(detector, Scoring("distances", "tempered-entropy", densities), inputs, list(densities))
+    for kind in kinds:
+        for name, expected in layer_by_layer(kind, stored_rows=stored_rows)(inputs).items():
+            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+            assert np.ptp(expected) > 0
+
+
+def test_the_combination_adds_up_the_surprise_at_every_layer(detector, fitted, layer_by_layer):
+    config = ScoreConfig(name="combined", layer=APART, neighbour=3, densities=("nearest-neighbour", "class-gaussian"))
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    assert detector.scoring.names[-4:] == [*(f"nearest-neighbour at {layer}" for layer in APART.split(",")), "combined"]
+    strange = made_up_outliers(fitted.parts.calibration.inputs)["mosaics"]
+    inputs = np.concatenate([fitted.parts.calibration.inputs, strange])
+    alone = layer_by_layer("nearest-neighbour")
+    reference, single = (
+        {"tempered-entropy": detector.score(rows, "tempered-entropy"), **alone(rows)}
+        for rows in (fitted.parts.validation.inputs, inputs)
+    )
+    expected = sum(EmpiricalTail(torch.from_numpy(reference[name])).surprise(torch.from_numpy(single[name])) for name in single)
+    np.testing.assert_allclose(detector.score(inputs), expected, rtol=1e-3, atol=1e-3)
+    assert len(single) == 4
+    assert np.ptp(expected.numpy()) > 1
+
+
+def test_auto_chooses_among_the_densities_of_every_layer(detector, fitted):
+    kinds = ("class-gaussian", "nearest-neighbour")
+    config = ScoreConfig(layer=APART, neighbour=3, densities=kinds)
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    table = detector.provenance["score_choice"]
+    of_layers = [f"{kind} at {layer}" for layer in APART.split(",") for kind in kinds]
+    assert list(table) == ["tempered-entropy", *of_layers, "combined"]
+    means = {name: np.mean(list(row.values())) for name, row in table.items()}
+    assert detector.scoring.name == max(means, key=means.get)
+    made_up = {kind: detector.score(rows) for kind, rows in made_up_outliers(fitted.parts.validation.inputs).items()}
+    known = detector.score(fitted.parts.validation.inputs)
+    for kind, strange in made_up.items():  # what was chosen is what the table tells of
+        auroc = roc_auc_score(np.repeat([0, 1], [len(known), len(strange)]), np.concatenate([known, strange]))
+        assert table[detector.scoring.name][kind] == pytest.approx(auroc, abs=0.01)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_a_density_of_layers_apart_is_refused_before_training(name, tiny_recipe, stripes):
+    recipe = tiny_recipe("backbone.hidden=[4, 4]", f"score.layer={APART}", f"score.name={name}", "data.calibration=0.35")
+    with pytest.raises(InputError) as refused:
+        fit_detector(recipe, stripes, reporter=NeverStarted())
+    message = str(refused.value)
+    assert "\n" not in message
+    assert all(part in message for part in (repr(name), APART, "write + in place of the comma", "set score.name to combined"))
+
+
+@pytest.mark.parametrize("layer", ["trunk,attic", "attic,trunk", "trunk.3+attic,trunk"])
+def test_of_layers_apart_each_exists(layer, detector, fitted):
+    with pytest.raises(InputError, match=r"^the network has no layer 'attic': its layers are trunk, [^\n]*$"):
+        fit_scoring(detector, ScoreConfig(name="combined", layer=layer), fitted.parts.training, fitted.parts.validation)
+
+
+def test_the_methods_own_score_needs_no_layers(detector, fitted):
+    before = detector.score(fitted.parts.calibration.inputs)
+    fit_scoring(detector, ScoreConfig(name="method", layer=APART), fitted.parts.training, None)
+    assert np.array_equal(detector.score(fitted.parts.calibration.inputs), before)
+
+
+@pytest.mark.parametrize("name", ["combined", "auto"])
+def test_a_saved_detector_of_layers_apart_scores_the_same(name, detector, fitted, tmp_path):
+    config = ScoreConfig(name=name, layer=APART, neighbour=3)
+    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    detector.save(tmp_path / "model.safetensors")
+    loaded = Detector.load(tmp_path / "model.safetensors")
+    assert (loaded.layer, loaded.scoring.name) == (detector.layer, detector.scoring.name)
+    assert loaded.scoring.names == detector.scoring.names
+    for score in detector.scoring.names:
+        inputs = fitted.parts.calibration.inputs
+        assert np.array_equal(loaded.score(inputs, score), detector.score(inputs, score)), score
+
+
+def test_a_layer_that_tells_nothing_apart_is_not_combined():
+    moons = two_moons(60)
+    model = SoftmaxClassifier(mlp(2, (1,), 4), num_classes=2, feature_dim=4)
+    torch.nn.init.constant_(model.feature_extractor[0].bias, 100)  # so that layer 1 is a positive number: always one direction
+    detector = Detector(model, Preprocessing.fit(torch.from_numpy(moons.inputs)), moons.class_names)
+    validation = dataclasses.replace(moons, inputs=moons.inputs + 0.01)
+    for layer, told_apart in (("1,2", False), ("2,1", False), ("2,2+0", True)):
+        densities = fit_densities(detector, ScoreConfig(layer=layer, neighbour=3), ["nearest-neighbour"], moons)
+        assert (combine(detector, densities, validation) is not None) == told_apart
+
+
+def test_a_score_that_tells_nothing_apart_is_not_combined():
+    moons = two_moons(60)
+    model = SoftmaxClassifier(mlp(2, (8,), 4), num_classes=2, feature_dim=4)
+    torch.nn.init.zeros_(model.head.weight)  # all inputs have the same logits
+    torch.nn.init.zeros_(model.head.bias)
+    detector = Detector(model, Preprocessing.fit(torch.from_numpy(moons.inputs)), moons.class_names)
+    validation = dataclasses.replace(moons, inputs=moons.inputs + 0.01)
+    fit_scoring(detector, ScoreConfig(neighbour=3), moons, validation)
+    assert detector.scoring.name == "nearest-neighbour"
+    assert "combined" not in detector.provenance["score_choice"]
+    with pytest.raises(InputError, match=r"combined' cannot be had: predictive-entropy or a density is the same"):
+        fit_scoring(detector, ScoreConfig(name="combined", neighbour=3), moons, validation)

@@ -1,0 +1,262 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import betabinom
+
+from besnn.data import Dataset, digits, keep_classes, load_or_stream, made_up_outliers, two_moons
+from besnn.detection import scores_for
+from besnn.detector import Detector
+from besnn.errors import InputError
+from besnn.storage.model_file import read_model_file
+from besnn.training import load_recipe
+from besnn.training.fit import fit_detector
+from besnn.training.reporting import Silent
+
+
+def false_alarm_interval(detector, new, confidence=1 - 1e-4):
+    """Between which counts the false alarms on new rows lie, by the exact law of split conformal prediction."""
+    n, rank = len(detector.threshold.scores), detector.threshold.rank
+    return betabinom(new, n + 1 - rank, rank).interval(confidence)
+
+
+def state(detector):
+    return detector.model.state_dict()
+
+
+def assert_same_model(one, other):
+    for name, value in state(one).items():
+        assert torch.equal(value, state(other)[name]), name
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_two_moons_false_alarm_rate_on_new_points(alpha):
+    recipe = load_recipe("two-moons", ["training.epochs=6", f"calibration.alpha={alpha}", "data.calibration=0.2"])
+    detector = fit_detector(recipe, two_moons(1000)).detector
+    new = two_moons(3000, seed=1)
+    found = detector.predict(new.inputs)
+    low, high = false_alarm_interval(detector, len(new))
+    assert low <= found.is_ood.sum() <= high
+    p = np.sort(found.p_value)  # uniform, but for what 200 calibration rows can tell
+    assert np.abs(p - np.linspace(0, 1, len(p))).max() < 0.15
+
+
+def test_false_alarm_rate_on_average_over_calibration_sets(tiny_recipe, moons):
+    detector = fit_detector(tiny_recipe(), moons).detector
+    new = detector.score(two_moons(2000, seed=1).inputs)
+    rates = []
+    for seed in range(2, 102):
+        detector.calibrate(two_moons(60, seed=seed).inputs, alpha=0.1)
+        rates.append(detector.threshold.is_ood(new).mean())
+    exact = (60 + 1 - detector.threshold.rank) / (60 + 1)
+    assert exact <= 0.1
+    assert abs(np.mean(rates) - exact) < 4 * np.std(rates) / np.sqrt(len(rates)) + 0.01
+
+
+def test_digits_false_alarm_rate_and_what_is_flagged():
+    everything = digits()
+    train, test = everything.split(0.7, seed=5)
+    overrides = ["training.epochs=4", "data.classes=[0, 1, 2, 3, 4, 5, 6, 7]", "data.calibration=0.25"]
+    fitted = fit_detector(load_recipe("digits", overrides), train)
+    detector = fitted.detector
+    assert detector.class_names == tuple("01234567")
+    known = keep_classes(test, set("01234567"))
+    found = detector.predict(known.inputs)
+    low, high = false_alarm_interval(detector, len(known))
+    assert low <= found.is_ood.sum() <= high
+    assert (found.labels == np.array(known.class_names)[known.labels]).mean() > 0.8
+    noise = made_up_outliers(known.inputs, kinds=["uniform-noise"])["uniform-noise"]
+    assert detector.predict(noise).is_ood.mean() > 0.9
+    unseen = test.subset(np.flatnonzero(test.labels >= 8))
+    assert detector.predict(unseen.inputs).is_ood.mean() > 2 * found.is_ood.mean()
+
+
+def test_delta_makes_the_threshold_more_careful(tiny_recipe):
+    data = two_moons(1000)
+    plain = fit_detector(tiny_recipe(), data).detector
+    careful = fit_detector(tiny_recipe("calibration.delta=0.05"), data).detector
+    assert careful.threshold.rank > plain.threshold.rank
+    assert_same_model(plain, careful)
+
+
+def test_the_same_seed_gives_the_same_detector(tiny_recipe, moons):
+    one, other = (fit_detector(tiny_recipe("score.name=auto"), moons) for _ in range(2))
+    assert_same_model(one.detector, other.detector)
+    assert one.history == other.history
+    new = two_moons(40, seed=1).inputs
+    assert np.array_equal(one.detector.predict(new).p_value, other.detector.predict(new).p_value)
+    third = fit_detector(tiny_recipe("training.seed=7"), moons)
+    assert third.history != one.history
+
+
+def test_the_callers_random_numbers_are_left_alone(tiny_recipe, moons):
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    fit_detector(tiny_recipe("score.name=auto"), moons)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_calibration_rows_decide_nothing_but_the_threshold(tiny_recipe, moons):
+    """Other inputs in the calibration rows: the model, its densities and the choice of the score stay to the last bit."""
+    recipe = tiny_recipe("score.name=auto", "score.neighbour=3", "training.patience=2", "training.epochs=4")
+    fitted = fit_detector(recipe, moons)
+    position = {row.tobytes(): place for place, row in enumerate(moons.inputs)}
+    held_out = [position[row.tobytes()] for row in fitted.parts.calibration.inputs]
+    learned_from = [position[row.tobytes()] for part in (fitted.parts.training, fitted.parts.validation) for row in part.inputs]
+    assert not set(held_out) & set(learned_from)
+    assert len(held_out) + len(learned_from) == len(moons)
+    changed = moons.inputs.copy()
+    changed[held_out] += 100
+    other = fit_detector(recipe, dataclasses.replace(moons, inputs=changed)).detector
+    assert_same_model(fitted.detector, other)
+    assert fitted.detector.provenance["score_choice"] == other.provenance["score_choice"]
+    tensors, other_tensors = fitted.detector.scoring.state()[0], other.scoring.state()[0]
+    assert all(torch.equal(value, other_tensors[name]) for name, value in tensors.items())
+    assert torch.equal(fitted.detector.preprocessing.mean, other.preprocessing.mean)
+    assert not torch.equal(fitted.detector.threshold.scores, other.threshold.scores)
+
+
+def test_without_calibration_rows_the_detector_waits_for_some(tiny_recipe, moons):
+    fitted = fit_detector(tiny_recipe("data.calibration=0"), moons)
+    assert fitted.parts.calibration is None
+    assert fitted.detector.threshold is None
+    assert len(fitted.detector.calibrate(two_moons(50, seed=1).inputs).predict(moons.inputs)) == len(moons)
+
+
+NAMES = ["method", "auto", "nearest-neighbour", "class-gaussian", "combined", *scores_for("distances")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_score_can_be_asked_for(name, tiny_recipe, moons):
+    detector = fit_detector(tiny_recipe(f"score.name={name}", "training.epochs=1", "score.neighbour=3"), moons).detector
+    expected = {"method": "tempered-entropy"}.get(name, name)
+    assert detector.scoring.name == expected or name == "auto"
+    assert np.isfinite(detector.predict(moons.inputs).score).all()
+    assert ("score_choice" in detector.provenance) == (name == "auto")
+
+
+def test_a_mistake_is_noticed_before_training(tiny_recipe, moons):
+    class NotToBeStarted(Silent):
+        def start(self, done, total):
+            raise AssertionError("training has begun")
+
+    for overrides, words in [
+        (["score.name=bogus"], r"score.name='bogus' is unknown for be-snn: use one of auto, method"),
+        (["method=softmax", "score.name=tempered-entropy"], "'tempered-entropy' is unknown for softmax"),
+        (["score.name=combined", "data.validation=0"], "combined' needs validation data"),
+        (["calibration.alpha=0.01"], r"32 calibration scores are too few for alpha=0.01.*data.calibration=0.2"),
+        (["backbone.name=convnet"], "takes images"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            fit_detector(tiny_recipe(*overrides), moons, reporter=NotToBeStarted())
+
+
+def test_other_things_than_a_recipe_and_a_dataset_are_refused(tiny_recipe, moons):
+    with pytest.raises(InputError, match="recipe is a str: pass one from load_recipe"):
+        fit_detector("two-moons", moons)
+    with pytest.raises(InputError, match="data is a ndarray: pass a Dataset"):
+        fit_detector(tiny_recipe(), moons.inputs)
+
+
+@pytest.mark.parametrize("rare", [1, 5])
+def test_classes_without_rows_to_train_on_are_told_of(tiny_recipe, moons, rare):
+    class Listening(Silent):
+        def __init__(self):
+            self.said = []
+
+        def say(self, text):
+            self.said.append(text)
+
+    names = (*moons.class_names, *(f"rare {number}" for number in range(rare)))
+    listening = Listening()
+    fit_detector(tiny_recipe(), dataclasses.replace(moons, class_names=names), reporter=listening)
+    named = "'rare 0'" if rare == 1 else "'rare 0', 'rare 1', 'rare 2' and 2 more"
+    assert listening.said == [f"no row of class {named} is left to train on: give more of them, or lower data.calibration"]
+
+
+def test_a_stopped_run_continues_to_the_same_file(tiny_recipe, moons, tmp_path):
+    class Stop(Silent):
+        def __init__(self):
+            self.left = 7
+
+        def step(self):
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+
+    recipe = tiny_recipe("score.name=auto")
+    whole = fit_detector(recipe, moons)
+    with pytest.raises(KeyboardInterrupt):
+        fit_detector(recipe, moons, run_folder=tmp_path / "run", reporter=Stop(), checkpoint_every=2, checkpoint_pause=0)
+    continued = fit_detector(recipe, moons, run_folder=tmp_path / "run", resume=True)
+    assert continued.history == whole.history
+    for fitted, name in ((whole, "whole"), (continued, "continued")):
+        fitted.detector.save(tmp_path / name)
+    expected, _ = read_model_file(tmp_path / "whole")
+    found, _ = read_model_file(tmp_path / "continued")
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("what", ["recipe", "training rows", "validation rows", "labels"])
+def test_a_run_continues_only_as_itself(what, tiny_recipe, moons, tmp_path):
+    fitted = fit_detector(tiny_recipe(), moons, run_folder=tmp_path)
+    fit_detector(tiny_recipe(), moons, run_folder=tmp_path, resume=True)
+    recipe = tiny_recipe(*(["training.epochs=4"] if what == "recipe" else []))
+    inputs, labels = moons.inputs.copy(), moons.labels.copy()
+    part = fitted.parts.validation if what == "validation rows" else fitted.parts.training
+    row = int(np.flatnonzero((moons.inputs == part.inputs[0]).all(axis=1))[0])
+    if "rows" in what:
+        inputs[row] += 1e-3
+    if what == "labels":
+        labels[row] = 1 - labels[row]
+    with pytest.raises(InputError, match="another recipe or other data"):
+        fit_detector(recipe, dataclasses.replace(moons, inputs=inputs, labels=labels), run_folder=tmp_path, resume=True)
+
+
+class CountsSteps(Silent):
+    steps = 0
+
+    def step(self):
+        self.steps += 1
+
+
+def test_a_trained_run_is_scored_and_calibrated_otherwise(tiny_recipe, moons, tmp_path):
+    first = fit_detector(tiny_recipe(), moons, run_folder=tmp_path).detector
+    otherwise = tiny_recipe(
+        "name=mine", "score.name=class-gaussian", "score.densities=[class-gaussian]", "calibration.alpha=0.2"
+    )
+    reporter = CountsSteps()
+    second = fit_detector(otherwise, moons, run_folder=tmp_path, resume=True, reporter=reporter).detector
+    assert reporter.steps == 0  # nothing is trained again
+    assert_same_model(first, second)
+    afresh = fit_detector(otherwise, moons).detector
+    assert (second.scoring.name, second.threshold.alpha, second.recipe) == ("class-gaussian", 0.2, afresh.recipe)
+    np.testing.assert_array_equal(second.score(moons.inputs), afresh.score(moons.inputs))
+
+
+def test_a_folder_that_streams_gives_the_detector_of_its_arrays(tiny_recipe, stripe_folder, tmp_path):
+    recipe = tiny_recipe("backbone.hidden=[4]", "data.calibration=0.35", "score.name=combined", "score.neighbour=3")
+    arrays = fit_detector(recipe, load_or_stream(stripe_folder))
+    folder = load_or_stream(stripe_folder, byte_budget=0)
+    streamed = fit_detector(recipe, folder, run_folder=tmp_path)
+    assert not isinstance(streamed.parts.training, Dataset)
+    assert_same_model(arrays.detector, streamed.detector)
+    assert torch.equal(arrays.detector.threshold.scores, streamed.detector.threshold.scores)
+    assert streamed.detector.provenance["data"] == folder.hashes
+    again = fit_detector(recipe, folder, run_folder=tmp_path, resume=True)
+    assert_same_model(again.detector, streamed.detector)
+    with pytest.raises(InputError, match="other data"):
+        fit_detector(recipe, folder.subset(range(63)), run_folder=tmp_path, resume=True)
+
+
+def test_provenance_of_the_data(tiny_recipe, moons, tmp_path):
+    noted = dataclasses.replace(moons, note="only a part of it")
+    detector = fit_detector(tiny_recipe(), noted).detector
+    detector.save(tmp_path / "model.safetensors")
+    loaded = Detector.load(tmp_path / "model.safetensors")
+    assert loaded.provenance["data"] == moons.hashes
+    assert loaded.provenance["data_note"] == "only a part of it"
+    assert loaded.provenance["seconds"] > 0
+    assert loaded.feature_names == ("x1", "x2")
