@@ -10,6 +10,7 @@ import yaml
 
 from besnn.baselines import DUQ, GaussianClassifier, SoftmaxClassifier
 from besnn.errors import InputError
+from besnn.model import BESNN
 from besnn.training import load_recipe
 from besnn.training.choose_score import made_up_aurocs
 from besnn.training.fit import Fitted
@@ -17,6 +18,7 @@ from besnn.training.record import read_record
 from experiments.comparison import Row
 from experiments.detection import Measured
 from experiments.layers import candidate_layers, fit_layers, made_up_by_layer
+from experiments.members import class_feature_entropies, member_differences
 from experiments.rendering import Table
 from experiments.runs import Run, Workspace
 
@@ -37,8 +39,9 @@ def hunt_runs(in_name: str, overrides: Sequence[str] = ()) -> list[Run]:
         raise InputError(f"there is no hunt for {in_name!r}: the settings to try would be in hunts/{in_name}.yaml")
     hunt = yaml.safe_load(path.read_text(encoding="utf-8"))
     return [
-        Run(HUNT, load_recipe(in_name, [*part["base"], *changes, *overrides]), variant=name)
+        Run(HUNT, load_recipe(in_name, [*part["base"], *changes, *overrides, f"training.seed={seed}"]), variant=name)
         for part in (hunt, *hunt.get("others", {}).values())
+        for seed in part.get("seeds", hunt.get("seeds", [0]))
         for name, changes in part["settings"].items()
     ]
 
@@ -51,7 +54,11 @@ def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     made_up = made_up_aurocs(detector, detector.scoring, validation, detector.scoring.names)
     layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
     made_up |= made_up_by_layer(detector, layers, validation)
-    return Measured({"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up})
+    fields = {"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up}
+    fields |= {"members_differ": member_differences(detector, validation)}
+    if isinstance(detector.model, BESNN):
+        fields |= {"class_features": class_feature_entropies(detector, fitted.parts.training)}
+    return Measured(fields)
 
 
 def hunt_records(results: Path, in_name: str) -> list[dict[str, Any]]:

@@ -138,6 +138,41 @@ def scrambled_phases(images: Inputs, rng: np.random.Generator) -> Inputs:
     return np.rint(np.clip(pixels, 0, 255)).astype(np.uint8)
 
 
+def drawn_strokes(images: Inputs, rng: np.random.Generator) -> Inputs:
+    """Random polylines drawn with a soft pen, in two colours of an image: shapes that belong to no data set.
+
+    The background is the colour of an image's corner, the pen is the colour of the same image that differs most from it.
+    """
+    n, c, h, w = images.shape
+    background, pen = _two_colours(images[rng.permutation(n)])
+    y, x = (np.stack(np.meshgrid(np.arange(h), np.arange(w), indexing="ij")) + 0.5) / max(h, w)
+    ink = np.zeros((n, h, w), np.float32)
+    corners = rng.uniform(0.1, 0.9, (n, STROKE_CORNERS, 2)) * (h, w) / max(h, w)
+    used = rng.integers(2, STROKE_CORNERS + 1, n)  # corners of each polyline
+    width, softness = rng.uniform(0.02, 0.08, (2, n, 1, 1))
+    for corner in range(STROKE_CORNERS - 1):
+        (y0, x0), (y1, x1) = (corners[:, corner + i].T[:, :, None, None] for i in (0, 1))
+        length = (y1 - y0) ** 2 + (x1 - x0) ** 2
+        along = np.clip(((y - y0) * (y1 - y0) + (x - x0) * (x1 - x0)) / np.maximum(length, 1e-9), 0, 1)
+        distance = np.hypot(y - y0 - along * (y1 - y0), x - x0 - along * (x1 - x0))
+        segment = np.clip(1 - (distance - width) / softness, 0, 1) * (corner + 1 < used)[:, None, None]
+        np.maximum(ink, segment, out=ink, casting="same_kind")
+    blended = background + ink[:, None] * (pen - background)
+    return np.rint(blended).astype(np.uint8)
+
+
+STROKE_CORNERS = 6
+
+
+def _two_colours(images: Inputs) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The colour of each image's first corner, and its pixel that differs most from it, `[n, c, 1, 1]` each."""
+    pixels = images.reshape(*images.shape[:2], -1).astype(np.float32)
+    background = pixels[:, :, :1]
+    farthest = np.abs(pixels - background).sum(axis=1).argmax(axis=1)
+    pen = np.take_along_axis(pixels, farthest[:, None, None], axis=2)
+    return background[..., None], pen[..., None]
+
+
 def permuted_columns(rows: Inputs, rng: np.random.Generator) -> Inputs:
     """Every column shuffled by itself: each value is likely, their combination is not."""
     return rng.permuted(rows, axis=0)
@@ -160,6 +195,7 @@ IMAGE_OUTLIERS: dict[str, Maker] = {
     "gaussian-noise": gaussian_noise,
     "mosaics": mosaics,
     "blends": blends,
+    "drawn-strokes": drawn_strokes,
 }
 COLOUR_OUTLIERS: dict[str, Maker] = {
     "mixed-channels": mixed_channels,

@@ -37,6 +37,21 @@ def random_sign(probability: float = 0.5) -> Initialiser:
     return fill
 
 
+def first_layer_signs() -> Initialiser:
+    """±1 for the first scales that it fills, and 1 for all further ones (TabM): only the first layer tells members apart.
+
+    An initialiser for one network: it counts what it has filled.
+    """
+    fill, filled = random_sign(), 0
+
+    def fill_first(weights: Tensor) -> Tensor:
+        nonlocal filled
+        filled += 1
+        return fill(weights) if filled == 1 else torch.nn.init.ones_(weights)
+
+    return fill_first
+
+
 def ones() -> Initialiser:
     """Exactly 1: every member starts as the shared network, for instance to fine-tune a pretrained one."""
     return torch.nn.init.ones_
@@ -57,6 +72,8 @@ def initialiser(name: str) -> Initialiser:
                 return random_sign(float(number)) if number else random_sign()
             case "ones" if not number:
                 return ones()
+            case "first" if not number:
+                return first_layer_signs()
     except ValueError as error:
         raise InputError(f"fast-weight initialiser {name!r}: {error}") from None
     raise InputError(f"fast-weight initialiser {name!r} is unknown: use normal, normal:STD, sign, sign:PROBABILITY or ones")

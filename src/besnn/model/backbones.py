@@ -52,6 +52,7 @@ def fashion_convnet(
     hidden_dim: int | None = 256,
     widths: tuple[int, int, int] = (64, 128, 128),
     last_kernel: int = 3,
+    paddings: tuple[int, int, int] = (1, 1, 0),
 ) -> nn.Sequential:
     """Φ for 28×28 images: three 3×3 convolutions, each with BatchNorm, ReLU and 2×2 max-pooling, then 512 → 256 → d.
 
@@ -63,7 +64,8 @@ def fashion_convnet(
         hidden_dim: width of the head's hidden layer. None: no such layer, and a ReLU on the features, for a method that puts a
             linear map of its own behind them.
         widths: output channels of the convolutions.
-        last_kernel: kernel size of the last convolution, odd; its padding keeps the trunk's output at 2×2.
+        last_kernel: kernel size of the last convolution, odd; a larger one is padded as much more.
+        paddings: of the three convolutions. The paper does not state them; (1, 1, 0), (1, 0, 0) and (0, 1, 0) all give 512.
 
     >>> list(fashion_convnet()(torch.rand(2, 1, 28, 28)).shape)
     [2, 256]
@@ -74,11 +76,14 @@ def fashion_convnet(
 
     first, second, third = widths
     blocks = [
-        *block(channels, first, 3, padding=1),
-        *block(first, second, 3, padding=1),
-        *block(second, third, last_kernel, padding=(last_kernel - 3) // 2),
+        *block(channels, first, 3, padding=paddings[0]),
+        *block(first, second, 3, padding=paddings[1]),
+        *block(second, third, last_kernel, padding=paddings[2] + (last_kernel - 3) // 2),
     ]
-    flat = 4 * third
+    side = 28
+    for padding in paddings:
+        side = (side + 2 * padding - 2) // 2
+    flat = side * side * third
     head = (
         nn.Sequential(nn.Linear(flat, feature_dim), nn.ReLU())
         if hidden_dim is None

@@ -31,6 +31,7 @@ class BESNNObjective:
         estimator: the entropy estimator, `"kl"` or `"kpn"`.
         squared_norm: penalise the squared norm of the gradient (the paper) or the norm (DUQ's published code).
         match_counts: compare entropies of equally many points, see `entropy_regulariser`.
+        entropy_per_dimension: measure entropies in nats per dimension, see `entropy_regulariser`.
         samples: class features drawn a class at each call; the model's own number if None.
         label_smoothing: of the classification loss, see `kernel_cross_entropy`.
         own_inputs: deal the batch out to the members (`besnn.objective.rows`) instead of showing all of it to each.
@@ -53,6 +54,7 @@ class BESNNObjective:
     estimator: Estimator = "kl"
     squared_norm: bool = True
     match_counts: bool = False
+    entropy_per_dimension: bool = True
     samples: int | None = None
     label_smoothing: float = 0.0
     own_inputs: bool = False
@@ -101,7 +103,9 @@ class BESNNObjective:
             loss = kernel_cross_entropy(distances, labels, self.over_classes, "none", self.label_smoothing)
             terms["classification"] = loss.mean(1)
         if "entropy" in weights:
-            terms["entropy"] = entropy_regulariser(features, labels, class_features, self.k, self.estimator, self.match_counts)
+            terms["entropy"] = entropy_regulariser(
+                features, labels, class_features, self.k, self.estimator, self.match_counts, self.entropy_per_dimension
+            )
         if "gradient" in weights:
             kernel = summed_kernel(distances)
             terms["gradient"] = gradient_penalty(kernel, rows, self.squared_norm, reduction="none").mean(1)

@@ -16,8 +16,9 @@ def entropy_regulariser(
     k: int = 3,
     estimator: Estimator = "kl",
     match_counts: bool = False,
+    per_dimension: bool = True,
 ) -> Tensor:
-    """Σ_c max(0, Ĥ(Φ(x) | y = c) − Ĥ(E_c)), over the classes of which the batch holds more than k inputs.
+    """Σ_c max(0, Ĥ(Φ(x) | y = c) − Ĥ(E_c)) / d, over the classes of which the batch holds more than k inputs.
 
     The data's entropy is a threshold: no gradient passes to `features`. Where processes share a batch, it is that of the whole
     batch in each of them: the entropy of a part is another one, for its bias depends on the number of points.
@@ -30,6 +31,8 @@ def entropy_regulariser(
         estimator: `"kl"` or `"kpn"`, see `knn_entropy`.
         match_counts: estimate both entropies of a class from equally many points, as many as both sides have: the estimators'
             bias depends on the count, and equal biases cancel in the difference.
+        per_dimension: measure entropies in nats per dimension. In nats they grow with d, and a weight of 1 that suits two
+            dimensions drowns the classification loss in hundreds.
 
     Returns:
         `[members]`.
@@ -50,7 +53,8 @@ def entropy_regulariser(
         labels, sample_groups = _match_counts(labels, classes, samples)
     threshold, valid = grouped_entropy(features, labels, classes, k, estimator)
     entropy, _ = grouped_entropy(class_features, sample_groups, 1, k, estimator)
-    return torch.where(valid, (threshold - entropy[..., 0]).relu(), 0.0).sum(-1)
+    shortfall = torch.where(valid, (threshold - entropy[..., 0]).relu(), 0.0).sum(-1)
+    return shortfall / features.shape[-1] if per_dimension else shortfall
 
 
 def _match_counts(labels: Tensor, classes: int, samples: int) -> tuple[Tensor, Tensor]:

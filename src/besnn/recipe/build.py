@@ -43,7 +43,9 @@ def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.M
         case "convnet":
             return convnet(input_shape, config.hidden, config.feature_dim)
         case "fashion-convnet":
-            return fashion_convnet(input_shape[0], config.feature_dim, config.head_dim, config.widths, config.last_kernel)
+            return fashion_convnet(
+                input_shape[0], config.feature_dim, config.head_dim, config.widths, config.last_kernel, config.paddings
+            )
         case "cifar-resnet18":
             return cifar_resnet18(input_shape[0], config.feature_dim, config.width)
     raise AssertionError(config.name)

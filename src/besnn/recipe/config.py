@@ -54,6 +54,9 @@ class BackboneConfig(Section):
         256, description="width of the hidden layer behind them; null for none, and a ReLU on the features"
     )
     last_kernel: Literal[3, 5, 7] = Field(3, description="kernel size of the last of them")
+    paddings: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] = Field(
+        (1, 1, 0), description="of the three, for kernels of size 3; their sum decides how many features there are"
+    )
     width: PositiveInt = Field(64, description="channels of cifar-resnet18's first stage; each further one doubles them")
     weights: str | None = Field(
         None, description="a model file of `besnn train` whose trunk, the network but its head, to start from"

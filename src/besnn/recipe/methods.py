@@ -82,6 +82,7 @@ class BESNNConfig(Section):
     estimator: Literal["kl", "kpn"] = Field("kl", description="of entropy: Kozachenko-Leonenko, or Lombardi and Pant's")
     squared_norm: SquaredNorm = True
     match_counts: bool = Field(False, description="estimate both entropies of a class from equally many points")
+    entropy_per_dimension: bool = Field(True, description="measure entropies in nats per dimension, not in nats")
     label_smoothing: Smoothing = 0.0
     own_inputs: OwnInputs = False
     mirror: Mirror = False
@@ -110,6 +111,7 @@ class BESNNConfig(Section):
             estimator=self.estimator,
             squared_norm=self.squared_norm,
             match_counts=self.match_counts,
+            entropy_per_dimension=self.entropy_per_dimension,
             label_smoothing=self.label_smoothing,
             own_inputs=self.own_inputs,
         )
