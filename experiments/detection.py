@@ -9,12 +9,14 @@ from besnn.data import Dataset, keep_classes, load
 from besnn.detection.scoring import Scoring
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
+from besnn.model import BESNN
 from besnn.model.inner import layer_blocks
 from besnn.recipe.config import ScoreConfig
 from besnn.training.choose_score import all_scores, combine, fit_densities, of_kind
 from besnn.training.fit import Fitted
 from besnn.training.source import Data
 from experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
+from experiments.members import class_feature_entropies, member_differences
 from experiments.runs import Run, Workspace
 
 UNSEEN = "unseen"
@@ -48,7 +50,16 @@ def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measure
         out_scores = _every_score(detector, layers, dataset)
         for name, of_known in in_scores.items():
             scores[name][set_name] = ood_metrics(of_known, out_scores[name])
-    fields = {"accuracy": accuracy_of(detector, known), "default_score": detector.scoring.name, "scores": scores}
+    fields: dict[str, object] = {
+        "accuracy": accuracy_of(detector, known),
+        "default_score": detector.scoring.name,
+        "scores": scores,
+    }
+    if detector.model.members > 1:
+        sets = {name: dataset.inputs for name, dataset in {run.in_name: known, **unknown}.items()}
+        fields["members_differ"] = member_differences(detector, sets)
+    if isinstance(detector.model, BESNN):
+        fields["class_features"] = class_feature_entropies(detector, fitted.parts.training)
     return Measured(fields, [known, *unknown.values()])
 
 

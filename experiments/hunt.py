@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from besnn.baselines import DUQ, GaussianClassifier, SoftmaxClassifier
+from besnn.data import made_up_outliers
 from besnn.errors import InputError
 from besnn.model import BESNN
 from besnn.training import load_recipe
@@ -55,7 +56,8 @@ def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
     made_up |= made_up_by_layer(detector, layers, validation)
     fields = {"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up}
-    fields |= {"members_differ": member_differences(detector, validation)}
+    outliers = made_up_outliers(validation.inputs, kinds=["blends", "drawn-strokes"])
+    fields |= {"members_differ": member_differences(detector, {"known": validation.inputs} | outliers)}
     if isinstance(detector.model, BESNN):
         fields |= {"class_features": class_feature_entropies(detector, fitted.parts.training)}
     return Measured(fields)

@@ -1,12 +1,14 @@
 """What the members of an ensemble are for: how much they differ, and whether class features stay distributions."""
 
+from collections.abc import Mapping
 from itertools import combinations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from besnn.data import Dataset, made_up_outliers
+from besnn.data import Dataset
 from besnn.detection import scores_for
 from besnn.detector import Detector
 from besnn.model import BESNN
@@ -47,18 +49,21 @@ def class_feature_entropies(detector: Detector, training: Dataset) -> dict[str, 
     }
 
 
-def member_differences(detector: Detector, known: Dataset) -> dict[str, float]:
-    """How often two members choose different classes, and the standard deviation of their own scores."""
-    evidence = _evidence(detector, known.inputs)
-    found = {"disagreement": _disagreement(detector, evidence), "score_spread_known": _score_spread(detector, evidence)}
-    for kind, outliers in made_up_outliers(known.inputs, kinds=["blends", "drawn-strokes"]).items():
-        evidence = _evidence(detector, outliers)
-        found |= {f"disagreement_{kind}": _disagreement(detector, evidence)}
-        found |= {f"score_spread_{kind}": _score_spread(detector, evidence)}
-    return found
+def member_differences(detector: Detector, sets: Mapping[str, NDArray[np.generic]]) -> dict[str, dict[str, float]]:
+    """How members differ on sets of inputs, by the name of the set.
+
+    Returns:
+        `disagreement`, the share of inputs for which two members choose different classes, averaged over pairs; and
+        `score_spread`, the standard deviation over members of each one's own score, averaged over inputs.
+    """
+    evidence = {name: _evidence(detector, inputs) for name, inputs in sets.items()}
+    return {
+        "disagreement": {name: _disagreement(detector, each) for name, each in evidence.items()},
+        "score_spread": {name: _score_spread(detector, each) for name, each in evidence.items()},
+    }
 
 
-def _evidence(detector: Detector, inputs: np.ndarray) -> Tensor:
+def _evidence(detector: Detector, inputs: NDArray[np.generic]) -> Tensor:
     return torch.cat([evidence.float().cpu() for evidence, _ in detector.outputs(inputs)], dim=1)
 
 

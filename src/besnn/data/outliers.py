@@ -143,7 +143,7 @@ def drawn_strokes(images: Inputs, rng: np.random.Generator) -> Inputs:
 
     The background is the colour of an image's corner, the pen is the colour of the same image that differs most from it.
     """
-    n, c, h, w = images.shape
+    n, _, h, w = images.shape
     background, pen = _two_colours(images[rng.permutation(n)])
     y, x = (np.stack(np.meshgrid(np.arange(h), np.arange(w), indexing="ij")) + 0.5) / max(h, w)
     ink = np.zeros((n, h, w), np.float32)
