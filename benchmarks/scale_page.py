@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from scale_model import Costs, Stage, hours_of_run, slowest
 
 from benchmarks import scale_model as model
+from benchmarks.scale_model import Costs, Stage, hours_of_run, slowest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "scale.md"
