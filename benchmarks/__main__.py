@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.errors import FAILED, exit_code_of
-from besnn.cli.options import Quiet
+from besnn.cli.options import Device, Quiet
 from besnn.cli.output import note, to_json
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def bench(
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - for standard output.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to run: auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     rows: Annotated[
         list[str] | None, typer.Option("--rows", metavar="NAME", help="Only this row, or several with commas; repeatable.")
     ] = None,

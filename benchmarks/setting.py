@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks.roofline import Rates, measure_rates
+from besnn.checks import choose_device
 from besnn.errors import InputError
 from besnn.model import fashion_convnet
 from besnn.model.inference import GPU_TYPE
@@ -95,14 +96,12 @@ def quick(device: torch.device) -> Setting:
 
 
 def setting_for(device: str, trial: bool) -> Setting:
-    """The setting of a run on `auto`, `cpu` or `cuda`.
+    """Return the setting of a run on a device, by a name that `besnn.checks.choose_device` knows.
 
     >>> setting_for("cpu", trial=True).images
     8
     """
-    if device not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device {device!r} is unknown: use auto, cpu or cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here: use --device cpu")
-    found = "cuda" if torch.cuda.is_available() else "cpu"
-    return (quick if trial else full)(torch.device(found if device == "auto" else device))
+    chosen = choose_device(device)
+    if chosen.type == "mps":
+        raise InputError("benchmarks do not run on mps: use --device cpu or cuda")
+    return (quick if trial else full)(chosen)

@@ -1,6 +1,7 @@
 """Checks at the public boundary: each refusal names the value and the remedy, in one line."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from besnn.checks import (
     check_same_length,
     check_sizes,
     check_weights,
+    choose_device,
     like,
 )
 from besnn.errors import BesnnError, InputError
@@ -155,3 +157,46 @@ def test_values_are_not_read_while_a_graph_is_exported():
 
     program = torch.export.export(Checked(), (torch.rand(2, 3),), dynamic_shapes=({0: torch.export.Dim("batch")},))
     assert torch.equal(program.module()(torch.zeros(5, 3)), torch.ones(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mps", "name", "expected"),
+    [
+        (2, True, "auto", "cuda"),
+        (0, True, "auto", "mps"),
+        (0, False, "auto", "cpu"),
+        (2, False, "cuda", "cuda"),
+        (2, False, "gpu", "cuda"),
+        (2, False, "cuda:1", "cuda:1"),
+        (2, False, "cpu", "cpu"),
+        (0, True, "mps", "mps"),
+    ],
+)
+def test_devices_by_name(monkeypatch, gpus, mps, name, expected):
+    with_devices(monkeypatch, gpus, mps)
+    assert choose_device(name) == torch.device(expected)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name", "words"),
+    [
+        (2, "cuda:2", "device 'cuda:2' is not available on this machine: use cuda:0 or cuda:1 or cpu"),
+        (0, "cuda", "device 'cuda' is not available on this machine: use cpu"),
+        (0, "gpu", "device 'gpu' is not available"),
+        (2, "mps", "device 'mps' is not available"),
+        (2, "tpu", "device 'tpu' is unknown: use auto, cpu, cuda, cuda:N or mps"),
+        (2, "cuda:", "device 'cuda:' is unknown"),
+        (2, "cuda:-1", "device 'cuda:-1' is unknown"),
+        (2, "cpu\n", "is unknown"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(monkeypatch, gpus, name, words):
+    with_devices(monkeypatch, gpus, mps=False)
+    with pytest.raises(InputError, match=re.escape(words)):
+        choose_device(name)
+
+
+def with_devices(monkeypatch, gpus, mps):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)

@@ -4,6 +4,7 @@ Checks of a tensor's *values* read it back from its device, so they are skipped 
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -148,6 +149,27 @@ def check_distances(distances: Tensor) -> None:
         )
     if _values_readable(distances) and bool(torch.isnan(distances).any()):
         raise InputError("distances hold NaN: check that the inputs and the model's weights are finite")
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """Return the device called `auto` (the fastest available), `cpu`, `cuda`, `cuda:N` or `mps`.
+
+    Lightning's name `gpu` means `cuda`.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    if not re.fullmatch(r"auto|cpu|gpu|cuda(:\d+)?|mps", name):
+        raise InputError(f"device {name!r} is unknown: use auto, cpu, cuda, cuda:N or mps")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    available = [f"cuda:{index}" for index in range(gpus)]
+    available += ["mps", "cpu"] if torch.backends.mps.is_available() else ["cpu"]
+    if name == "auto":
+        return torch.device(available[0].partition(":")[0])
+    device = torch.device("cuda" if name == "gpu" else name)
+    if str(device) not in available and not (str(device) == "cuda" and gpus):
+        raise InputError(f"device {name!r} is not available on this machine: use {' or '.join(available)}")
+    return device
 
 
 def _values_readable(tensor: Tensor) -> bool:

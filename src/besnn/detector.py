@@ -74,6 +74,11 @@ class Detector:
         """Where the model is."""
         return self.preprocessing.mean.device
 
+    @property
+    def scoring_device(self) -> torch.device:
+        """Where scores are computed: the model's device, or the CPU if that device has no float64 (MPS)."""
+        return torch.device("cpu") if self.device.type == "mps" else self.device
+
     def to(self, device: torch.device | str) -> Self:
         """Moves the model, in place."""
         self.model.to(device)
@@ -95,7 +100,8 @@ class Detector:
     @torch.inference_mode()
     def _outputs(self, raw: Tensor, network: InferenceNetwork, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in raw.split(batch_size) if len(raw) else ():
-            yield network(batch.to(self.device))
+            evidence, features = network(batch.to(self.device))
+            yield evidence.to(self.scoring_device), features.to(self.scoring_device)
 
     def score(self, inputs: Array, name: str | None = None, batch_size: int = 512) -> NDArray[np.float32]:
         """The OOD score of each input, `[n]`: the one that decides, or another by name; no calibration needed."""

@@ -7,8 +7,9 @@ from besnn.detector import Detector
 from besnn.storage.model_file import read_model_file, write_model_file
 
 
-def test_facts_as_json(besnn, moons_model):
-    outcome = besnn("inspect", moons_model, "--json")
+@pytest.mark.parametrize("options", [["--json"], ["--json", "-"], ["--json=-"]], ids=" ".join)
+def test_facts_as_json(besnn, moons_model, options):
+    outcome = besnn("inspect", moons_model, *options)
     assert (outcome.code, outcome.err) == (0, "")
     facts, detector = json.loads(outcome.out), Detector.load(moons_model)
     assert facts["bytes"] == moons_model.stat().st_size

@@ -10,7 +10,17 @@ import pytest
 
 USE, FAILED = 2, 1
 
+UNAVAILABLE = "cuda:99"
+
 CASES = [
+    # devices
+    ("train two-moons -o {out} --device abacus", USE, "device 'abacus' is unknown: use auto, cpu, cuda, cuda:N or mps"),
+    (f"train two-moons -o {{out}} --device {UNAVAILABLE}", USE, "is not available on this machine: use"),
+    (f"calibrate {{model}} two-moons -o {{out}} --device {UNAVAILABLE}", USE, "is not available on this machine: use"),
+    (f"evaluate {{model}} --in two-moons --out two-moons --device {UNAVAILABLE}", USE, "is not available on this machine"),
+    (f"score {{model}} two-moons -o {{tmp}}/scores.csv --device {UNAVAILABLE}", USE, "is not available on this machine"),
+    (f"serve {{model}} --device {UNAVAILABLE}", USE, "is not available on this machine"),
+    ("score {model} two-moons -o {tmp}/scores --engine ray --device cuda", USE, "on Ray, use --gpus-per-worker"),
     # the program
     ("nonsense", USE, "No such command 'nonsense'"),
     ("--nonsense", USE, "--nonsense"),
@@ -33,7 +43,6 @@ CASES = [
     ("train two-moons -o {out} --alpha 1", USE, "'calibration.alpha' is 1.0"),
     ("train two-moons -o {out} --method nonsense", USE, "'nonsense' is not one of 'be-snn'"),
     ("train two-moons -o {out} --method duq --members 3", USE, "'method.members' is unknown"),
-    ("train two-moons -o {out} --device gpu", USE, "'gpu'"),
     ("train two-moons -o {out} --strategy nonsense", USE, "nonsense"),
     ("train two-moons -o {out} --devices 0", USE, "--devices"),
     ("train two-moons -o {out} --set score.name=nonsense", USE, "score.name='nonsense' is unknown"),

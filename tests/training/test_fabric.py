@@ -22,12 +22,16 @@ def test_precision(precision, matmul):
         assert (module.weight @ torch.ones(2, 1)).dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
 
 
-@pytest.mark.parametrize("accelerator", ["abacus", "gpu"])
-def test_what_cannot_be_had_is_one_line(accelerator):
-    if accelerator == "gpu" and (torch.cuda.is_available() or torch.backends.mps.is_available()):
-        pytest.skip("there is one")
-    with pytest.raises(InputError, match=f"accelerator='{accelerator}'.*leave them out") as caught:
-        make_fabric(accelerator=accelerator)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"accelerator": "abacus"}, "device 'abacus' is unknown: use auto"),
+        ({"accelerator": "cpu", "strategy": "abacus"}, "strategy='abacus' is not available on this machine"),
+    ],
+)
+def test_devices_that_are_not_available_are_refused_in_one_line(options, words):
+    with pytest.raises(InputError, match=words) as caught:
+        make_fabric(**options)
     assert "\n" not in str(caught.value)
 
 

@@ -48,8 +48,21 @@ def _program(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; arguments are the process's own unless given."""
-    return exit_code_of(lambda: app(arguments, prog_name="besnn", standalone_mode=False))
+    """Run one command and return its exit code; the arguments are the process's own unless given."""
+    words = _json_flags(list(sys.argv[1:] if arguments is None else arguments))
+    return exit_code_of(lambda: app(words, prog_name="besnn", standalone_mode=False))
+
+
+def _json_flags(words: list[str]) -> list[str]:
+    """Let `--json -` mean `--json` for the commands where that is a flag: all but `evaluate`, which can also write a file.
+
+    >>> _json_flags(["inspect", "model.safetensors", "--json", "-"])
+    ['inspect', 'model.safetensors', '--json']
+    """
+    if words[:1] == ["evaluate"]:
+        return words
+    pairs = zip(["", *words], words, strict=False)
+    return [word.replace("--json=-", "--json") for before, word in pairs if (before, word) != ("--json", "-")]
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from besnn.cli.options import Data, DataDir, Json, Label, Model, Quiet
+from besnn.cli.options import Data, DataDir, Device, Json, Label, Model, Quiet
 
 
 def calibrate(
@@ -21,6 +21,7 @@ def calibrate(
     ] = None,
     label: Label = None,
     data_dir: DataDir = None,
+    device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -32,7 +33,7 @@ def calibrate(
     from besnn.cli.loading import load_detector, load_known
     from besnn.cli.output import announce
 
-    detector = load_detector(model)
+    detector = load_detector(model, device=device)
     dataset = load_known(detector, data, label=label, data_dir=data_dir)
     detector.calibrate(dataset.inputs, alpha, delta)
     detector.provenance["calibration_data"] = {"name": dataset.name, "data": dataset.hashes, "data_note": dataset.note}

@@ -41,6 +41,8 @@ def explain(error: Exception) -> tuple[int, str]:
         return WRONG_USE, f"{one_line(error.format_message())} ({_help_of(error)} tells how)"
     if type(error).__name__ == "Abort":  # how older versions of typer pass Ctrl-C on
         return INTERRUPTED, ""
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported yet
+        return FAILED, "the GPU is out of memory: use --device cpu, or stop what else runs on it"
     if isinstance(error, OSError):
         return FAILED, one_line(error)
     name = f"{type(error).__name__}: {one_line(str(error))}".rstrip(": ")

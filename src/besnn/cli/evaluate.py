@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, DataDir, Label, Model, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, DataDir, Device, Label, Model, Quiet, complete_data
 
 if TYPE_CHECKING:
     from besnn.detector import Detector
@@ -38,6 +38,7 @@ def evaluate(
     ] = None,
     label: Label = None,
     data_dir: DataDir = None,
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Judge a model on held-out known data and on data that it should flag."""
@@ -52,7 +53,7 @@ def evaluate(
         if written is not None:
             refuse_to_overwrite(option, written, model, known, *specs)
     began = time.monotonic()
-    detector = load_detector(model, calibrated=True)
+    detector = load_detector(model, calibrated=True, device=device)
     evaluation = evaluate_detector(
         detector,
         load_known(detector, known, label=label, data_dir=data_dir),

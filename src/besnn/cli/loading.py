@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from besnn.batch import image_spec
+from besnn.checks import choose_device
 from besnn.data import Dataset, keep_classes, load
 from besnn.data.catalogue import parse_name
 from besnn.data.folder import open_folder
@@ -19,8 +20,9 @@ def refuse_to_overwrite(option: str, output: Path | str, *read: Path | str) -> N
         raise InputError(f"{option} {output} is a file that this command reads: give another name")
 
 
-def load_detector(path: Path, *, calibrated: bool = False) -> Detector:
-    """Reads a model file; with `calibrated`, one that can decide."""
+def load_detector(path: Path, *, calibrated: bool = False, device: str = "cpu") -> Detector:
+    """Load a model file onto a device; with `calibrated`, refuse one without a threshold."""
+    place = choose_device(device)
     if path.is_dir():
         raise InputError(f"{path} is a folder: name a model file, as besnn train writes it")
     if not path.exists():
@@ -28,7 +30,7 @@ def load_detector(path: Path, *, calibrated: bool = False) -> Detector:
     detector = Detector.load(path)
     if calibrated and detector.threshold is None:
         raise NotReadyError(f"{path} is not calibrated: run `besnn calibrate {path} DATA` with held-out data first")
-    return detector
+    return detector.to(place)
 
 
 def kind_of_data(spec: str) -> Kind:

@@ -22,6 +22,11 @@ def complete_data(incomplete: str) -> list[str]:
     return [info.name for info in available() if info.name.startswith(incomplete)]
 
 
+def complete_device(incomplete: str) -> list[str]:
+    """Return the devices whose names start like this."""
+    return [name for name in ("auto", "cpu", "cuda", "mps") if name.startswith(incomplete)]
+
+
 def refuse_ray_options(given: Mapping[str, object]) -> None:
     """Refuses options, by name, that only the Ray engine knows.
 
@@ -49,6 +54,15 @@ DataDir = Annotated[
     typer.Option("--data-dir", metavar="FOLDER", help="Where built-in sets lie. (default: $BESNN_DATA, else the cache)"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else, on standard output.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda[:N]|mps",
+        help="Where to compute; auto takes a GPU if there is one.",
+        autocompletion=complete_device,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Address = Annotated[
     str | None,

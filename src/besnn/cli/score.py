@@ -9,6 +9,7 @@ from besnn.cli.options import (
     DATA_HELP,
     Address,
     DataDir,
+    Device,
     Engine,
     Json,
     Label,
@@ -50,6 +51,7 @@ def score(
     ] = None,
     label: Label = None,
     data_dir: DataDir = None,
+    device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -61,19 +63,21 @@ def score(
     from besnn.cli.description import count
     from besnn.cli.loading import kind_of_data, label_of, load_detector, refuse_to_overwrite
     from besnn.cli.output import announce, counting_progress
-    from besnn.errors import BesnnError
+    from besnn.errors import BesnnError, InputError
     from besnn.ray.scoring import score_on_ray
     from besnn.ray.session import require_ray
     from besnn.writers import require_table_path
 
     if engine is Engine.RAY:
         require_ray("data")
+        if device != "auto":
+            raise InputError(f"--device {device} is for this machine: on Ray, use --gpus-per-worker")
     else:
         refuse_ray_options({"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker})
         require_table_path(Path(output))
         kind_of_data(source)
         refuse_to_overwrite("--output", output, source, model)
-    detector = load_detector(model, calibrated=True)
+    detector = load_detector(model, calibrated=True, device="cpu" if engine is Engine.RAY else device)
     label = label or label_of(detector)
     with counting_progress(quiet) as progress:
         if engine is Engine.RAY:

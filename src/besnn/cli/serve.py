@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, Address, DataDir, Engine, Model, Quiet, complete_data, refuse_ray_options
+from besnn.cli.options import DATA_HELP, Address, DataDir, Device, Engine, Model, Quiet, complete_data, refuse_ray_options
 
 if TYPE_CHECKING:
     from besnn.detector import Detector
@@ -47,7 +47,7 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a limit, such as deadline_seconds=5; repeatable."),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to score on this machine, by PyTorch's names: cpu, cuda, mps.")] = "cpu",
+    device: Device = "auto",
     engine: Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")] = Engine.LOCAL,
     address: Address = None,
     replicas: Annotated[
@@ -69,6 +69,7 @@ def serve(
     """
     from besnn.cli.loading import load_detector
     from besnn.cli.output import note
+    from besnn.errors import InputError
     from besnn.ray.session import require_ray
     from besnn.serve.launch import listen, url_of
     from besnn.serve.launch import serve as run
@@ -77,12 +78,14 @@ def serve(
 
     if engine is Engine.RAY:
         require_ray("serve")
+        if device != "auto":
+            raise InputError(f"--device {device} is for this machine: on Ray, use --gpus-per-replica")
     else:
         names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
         refuse_ray_options(dict(zip(names, (address, replicas, max_replicas, gpus_per_replica), strict=True)))
     access = access_settings(host, token_file, insecure, allow_host or [])
     settings = parse_settings({"model_name": served_name(model), "drift_state": drift_state, **access}, overrides or [])
-    detector = load_detector(model, calibrated=True)
+    detector = load_detector(model, calibrated=True, device="cpu" if engine is Engine.RAY else device)
     chosen = _examples(detector, examples, data_dir)
     if engine is Engine.RAY:
         from besnn.ray.serving import Replicas, serve_on_ray
@@ -90,20 +93,9 @@ def serve(
         count = Replicas(replicas or 1, max_replicas, gpus_per_replica or 0.0)
         serve_on_ray(model, settings, chosen, host, port, count, address, partial(note, quiet=quiet))
         return
-    _move(detector, device)
     with listen(host, port) as listener:
         note(f"serving {model} at {url_of(listener)} (Ctrl-C stops it)", quiet=quiet)
         run(detector, model, settings, chosen, listener, workers)
-
-
-def _move(detector: "Detector", device: str) -> None:
-    from besnn.errors import InputError, one_line
-
-    try:
-        detector.to(device)
-    except (AssertionError, RuntimeError) as error:  # torch's own: no such device, or not one that it was built for
-        reason = one_line(error)[:200]
-        raise InputError(f"--device {device} cannot be used ({reason}): choose cpu, or what this machine has") from None
 
 
 def _examples(detector: "Detector", spec: str | None, data_dir: Path | None) -> "list[Example]":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.errors import FAILED
-from besnn.cli.options import DATA_HELP, DataDir, Json, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data
 
 if TYPE_CHECKING:
     from besnn.training.fit import Fitted
@@ -22,15 +22,6 @@ class Method(StrEnum):
     GAUSSIAN = "gaussian"
     DEEP_ENSEMBLE = "deep-ensemble"
     BATCH_ENSEMBLE = "batch-ensemble"
-
-
-class Device(StrEnum):
-    """Where to train."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    GPU = "gpu"
-    MPS = "mps"
 
 
 def train(
@@ -64,7 +55,7 @@ def train(
         typer.Option(help="Where checkpoints and logs go. (default: OUTPUT.run)", show_default=False),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped, to the same model.")] = False,
-    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.AUTO,
+    device: Device = "auto",
     devices: Annotated[int, typer.Option(help="How many devices, or processes on the CPU.", min=1)] = 1,
     strategy: Annotated[str, typer.Option(help="How several devices share the work, by Lightning's names.")] = "auto",
     json: Json = False,
@@ -103,7 +94,7 @@ def train(
         label=recipe.data.label,
         image=None if image is None else ImageSpec(image.size, image.channels),
     )
-    fabric = make_fabric(recipe.training.precision, device.value, devices, strategy)
+    fabric = make_fabric(recipe.training.precision, device, devices, strategy)
     quiet = quiet or not fabric.is_global_zero
     try:
         fitted = fit_detector(

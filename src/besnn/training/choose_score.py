@@ -131,7 +131,7 @@ def fit_densities(detector: Detector, config: ScoreConfig, kinds: Sequence[str],
 
     densities: dict[str, Density] = {}
     for layer, block in _blocks(detector, features.shape[-1]).items():
-        own = features[..., block.start : block.stop].to(detector.device)
+        own = features[..., block.start : block.stop].to(detector.scoring_device)
         for kind in kinds:
             density = make(kind).fit(own, labels)
             if layer is None:
