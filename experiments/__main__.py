@@ -102,7 +102,7 @@ def detector(
     from experiments.trained import check, compare, note_down, rebuild
 
     (run,) = table1_runs(in_name.value, [0], overrides or (), methods=["be-snn"])
-    workspace, say = _workspace(results, data_dir, Device.CPU), _say(quiet)
+    workspace, say = _workspace(results, data_dir, "cpu"), _say(quiet)
     rebuilt = rebuild(run, workspace)
     comparisons = []
     for each in compare(rebuilt, run, workspace):
