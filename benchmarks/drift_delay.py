@@ -24,7 +24,7 @@ from besnn.data import load
 from besnn.detection import DriftMonitor
 from besnn.evaluation import ood_metrics
 from besnn.storage.files import atomic_path
-from besnn.training.provenance import provenance
+from besnn.training.record import provenance
 
 KNOWN, STRANGE = "fashion-mnist", "mnist"
 SHARE = 0.1

@@ -27,7 +27,7 @@ from besnn.detector import Detector
 from besnn.export.write import OPSET, export
 from besnn.training import load_recipe
 from besnn.training.fit import fit_detector
-from besnn.training.provenance import provenance
+from besnn.training.record import provenance
 from experiments.comparison import Row
 from experiments.documents import fill_in
 from experiments.rendering import Table

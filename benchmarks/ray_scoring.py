@@ -42,7 +42,7 @@ from besnn.detector import Detector
 from besnn.ray.scoring import score_on_ray
 from besnn.training import load_recipe, make_fabric
 from besnn.training.fit import fit_detector
-from besnn.training.provenance import provenance
+from besnn.training.record import provenance
 
 COLUMNS, CLASSES = 64, 5
 CORES = 2

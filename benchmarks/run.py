@@ -11,7 +11,7 @@ from benchmarks.scoring import MEMBERS, besnn_model, score_by_members, score_by_
 from benchmarks.setting import Setting
 from benchmarks.training import train_by_samples, train_compiled, train_steps
 from besnn.errors import InputError
-from besnn.training.provenance import hardware, provenance
+from besnn.training.record import hardware, provenance
 
 BENCH = "bench"
 ROWS: dict[str, Callable[[Setting], Findings]] = {

@@ -29,10 +29,10 @@ from besnn.model import Preprocessing
 from besnn.ray.arrays import StreamSource
 from besnn.ray.locations import Location
 from besnn.ray.parts import encode_part
-from besnn.training import Recipe, Trainer, build_method, load_recipe, make_fabric
-from besnn.training.provenance import provenance
-from besnn.training.reporting import Silent
-from besnn.training.source import ArraySource
+from besnn.training import Recipe, RunOptions, Trainer, build_method, load_recipe, make_fabric
+from besnn.training.batches import ArraySource
+from besnn.training.progress import Reporter
+from besnn.training.record import provenance
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 RECORD, BENCH = RESULTS / "scale_costs.json", RESULTS / "bench" / "h200.json"
@@ -142,7 +142,7 @@ def from_bench(bench: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class StepClock(Silent):
+class StepClock(Reporter):
     """Notes when each step is over."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def step_seconds(recipe: Recipe, accelerator: str, steps: int) -> float:
     images, labels = random_images(steps * BATCH), np.arange(steps * BATCH) % 10
     source = ArraySource(Dataset(images, labels, tuple("0123456789"), "noise"), fabric.device)
     model, objective = build_method(recipe, (1, 28, 28), 10)
-    Trainer(recipe, model, objective, Preprocessing.fit(source.inputs), fabric, reporter=clock).fit(source)
+    Trainer(recipe, model, objective, Preprocessing.fit(source.inputs), fabric, RunOptions(reporter=clock)).fit(source)
     return float(np.median(np.diff(clock.marks[steps:])))
 
 

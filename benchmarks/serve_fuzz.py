@@ -31,7 +31,7 @@ from besnn.data import digits, two_moons
 from besnn.serve import create_app
 from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
-from besnn.training.provenance import provenance
+from besnn.training.record import provenance
 
 SLOWEST = 10.0  # seconds; an answer that takes longer counts as a hang
 QUICK = ["training.epochs=2", "training.gradient_every=1000", "method.members=2"]

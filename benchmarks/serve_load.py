@@ -38,7 +38,7 @@ from besnn.model import Preprocessing
 from besnn.recipe.build import build_method, resolve_backbone
 from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
-from besnn.training.provenance import provenance
+from besnn.training.record import provenance
 
 CLIENTS = 64
 POOL = 1024

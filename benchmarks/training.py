@@ -19,13 +19,12 @@ from besnn.errors import BesnnError
 from besnn.layers import tile
 from besnn.model import BESNN, Preprocessing, fashion_convnet
 from besnn.objective import BESNNObjective
-from besnn.training import Recipe, Trainer, build_method, load_recipe
+from besnn.training import Recipe, RunOptions, Trainer, build_method, load_recipe
+from besnn.training.batches import ArraySource
 from besnn.training.compiled import CompiledStep
-from besnn.training.fabric import make_fabric
-from besnn.training.graphs import GraphedStep
-from besnn.training.reporting import Silent
+from besnn.training.device import GraphedStep, make_fabric
+from besnn.training.progress import Reporter
 from besnn.training.schedule import factor_counts
-from besnn.training.source import ArraySource
 
 WORK = "training step"
 ALWAYS = "training.gradient_every=1"
@@ -37,7 +36,7 @@ class _EnoughError(Exception):
     """Ends training when its steps were timed."""
 
 
-class StepClock(Silent):
+class StepClock(Reporter):
     """A reporter that notes when each `every`-th step ends, and ends training after some."""
 
     def __init__(self, setting: Setting, every: int) -> None:
@@ -150,7 +149,7 @@ def _time_steps(setting: Setting, recipe: Recipe, compiled: bool) -> Timing:
     )
     model, objective = build_method(recipe, (1, 28, 28), CLASSES)
     clock = StepClock(setting, every)
-    trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, reporter=clock)
+    trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, RunOptions(reporter=clock))
     with contextlib.suppress(_EnoughError):
         trainer.fit(source)
     if compiled and not _is_compiled(trainer):

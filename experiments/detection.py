@@ -11,9 +11,9 @@ from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
 from besnn.model.inner import layer_blocks
 from besnn.recipe.config import ScoreConfig
+from besnn.training.batches import Data
 from besnn.training.choose_score import all_scores, combine, fit_densities, of_kind
 from besnn.training.fit import Fitted
-from besnn.training.source import Data
 from experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
 from experiments.runs import Run, Workspace
 
@@ -37,8 +37,8 @@ class Measured:
 def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     """Accuracy, and the figures of each score of the method (of evidence and of feature density) against each OOD set."""
     detector = fitted.detector
-    fit_every_density(detector, run.recipe.score, fitted.parts.training, fitted.parts.validation)
-    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
+    fit_every_density(detector, run.recipe.score, fitted.split.training, fitted.split.validation)
+    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.split.training)
     test = official_test_set(run.in_name, run, workspace)
     known = keep_classes(test, detector.class_names).align_classes(detector.class_names)
     unknown = {name: _unknown_set(name, test, run, workspace) for name in run.unknown}

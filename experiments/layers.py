@@ -18,7 +18,7 @@ from besnn.model.inference import GPU_TYPE
 from besnn.model.inner import inner_features, layer_names
 from besnn.recipe.config import ScoreConfig
 from besnn.training import Recipe
-from besnn.training.source import Data, in_order, open_source
+from besnn.training.batches import Data, in_order, open_source
 
 Scores = dict[str, NDArray[np.float32]]
 Densities = dict[str, NearestNeighbourDensity]

@@ -23,7 +23,7 @@ from besnn.evaluation.plots import confidence_map, save_figure
 from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
 from besnn.training.fit import fit_detector
-from besnn.training.reporting import Row, Silent
+from besnn.training.progress import Reporter, Row
 
 Say = Callable[[str], None]
 
@@ -41,7 +41,7 @@ class Moons:
     rings: list[Ring]
 
 
-class EverySixthEpoch(Silent):
+class EverySixthEpoch(Reporter):
     """Says now and then how training goes."""
 
     def __init__(self, tell: Say) -> None:

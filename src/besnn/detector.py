@@ -37,7 +37,7 @@ class Detector:
         scoring: the score to decide by; the method's own unless given.
         layer: the inner layer whose features density scores look at, or several, see `besnn.model.inner.layer_blocks`; Φ's
             output unless given.
-        provenance: where it comes from; see `besnn.training.provenance`.
+        provenance: where it comes from; see `besnn.training.record`.
         feature_names: names of table columns.
     """
 

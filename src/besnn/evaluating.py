@@ -9,7 +9,7 @@ from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
 from besnn.evaluation import Evaluation, ScoredSet
 from besnn.training.choose_score import all_scores
-from besnn.training.provenance import provenance
+from besnn.training.record import provenance
 
 
 def evaluate_detector(

@@ -10,9 +10,8 @@ from besnn.model import BESNN, convnet
 from besnn.objective import BESNNObjective
 from besnn.training import load_recipe
 from besnn.training.compiled import COMPILE_FROM, CompiledStep, numbers_written
-from besnn.training.fabric import make_fabric
+from besnn.training.device import key_of, make_fabric
 from besnn.training.fit import fit_detector
-from besnn.training.graphs import key_of
 from besnn.training.schedule import factor_counts
 from besnn.training.trainer import LossModule, Trainer
 

@@ -17,7 +17,7 @@ from besnn.storage.tensor_file import write_tensor_file
 from besnn.training import build_method, parse_recipe
 from besnn.training.checkpoint import CHECKPOINT
 from besnn.training.fit import fit_detector
-from besnn.training.optimiser import parameter_groups
+from besnn.training.schedule import parameter_groups
 
 SHAPE = (1, 8, 8)
 SETTINGS = ("backbone={hidden: [4, 6], feature_dim: 5}", "training.epochs=2", "data.validation=0", "data.calibration=0")

@@ -10,7 +10,7 @@ import typer
 from besnn.errors import printable
 
 if TYPE_CHECKING:
-    from besnn.training.reporting import Reporter
+    from besnn.training.progress import Reporter
 
 
 def announce(facts: Mapping[str, object], sentences: Iterable[str], *, as_json: bool, quiet: bool) -> None:
@@ -46,9 +46,9 @@ def training_progress(quiet: bool) -> "Reporter":
     """A bar and a line an epoch on standard error; nothing when quiet."""
     from rich.console import Console
 
-    from besnn.training.reporting import ProgressBar, Silent
+    from besnn.training.progress import ProgressBar, Reporter
 
-    return Silent() if quiet else ProgressBar(Console(stderr=True))
+    return Reporter() if quiet else ProgressBar(Console(stderr=True))
 
 
 @contextmanager

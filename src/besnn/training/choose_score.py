@@ -21,7 +21,7 @@ from besnn.evaluation import ood_metrics
 from besnn.model import InferenceNetwork, OODClassifier
 from besnn.model.inner import existing_layers, layer_blocks
 from besnn.recipe.config import AUTO, METHOD, ScoreConfig
-from besnn.training.source import Data, in_order, open_source
+from besnn.training.batches import Data, in_order, open_source
 
 
 def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> None:

@@ -1,13 +1,14 @@
-"""A run that is stopped and continued ends as if it had not been stopped: the same weights bit for bit, the same log."""
-
+import copy
 import random
 
 import pytest
+import torch
+from torch import nn
 
 from besnn.data import two_moons
 from besnn.errors import DataError, InputError
 from besnn.storage.tensor_file import read_tensor_file, write_tensor_file
-from besnn.training.checkpoint import CHECKPOINT, save_checkpoint
+from besnn.training.checkpoint import CHECKPOINT, average_weights, save_checkpoint
 
 VARIANTS = {
     "sgd": [],
@@ -161,3 +162,18 @@ def test_what_killed_writers_left_is_removed(train, tiny_recipe, moons, tmp_path
     train(tiny_recipe(), moons, folder=tmp_path, resume=True)
     names = {path.name for path in tmp_path.iterdir() if not path.name.startswith("events.")}
     assert names == {"checkpoint.safetensors", "log.csv", "notes.partial"}
+
+
+def test_the_running_mean_is_the_mean():
+    network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    average, seen = {}, []
+    for count in range(1, 8):
+        network(torch.randn(5, 3))  # moves the statistics
+        with torch.no_grad():
+            network[0].weight.normal_()
+        seen.append(copy.deepcopy(network.state_dict()))
+        average_weights(average, network, count)
+    assert set(average) == set(seen[0]) - {"1.num_batches_tracked"}
+    for name, mean in average.items():
+        expected = torch.stack([weights[name].double() for weights in seen]).mean(0)
+        torch.testing.assert_close(mean.double(), expected, rtol=1e-5, atol=1e-6)
