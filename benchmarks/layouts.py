@@ -11,7 +11,7 @@ from benchmarks.scoring import MEMBERS, besnn_model, floor_of, images_for, prepr
 from benchmarks.setting import Setting
 from benchmarks.timing import take_turns
 from besnn.layers import fold
-from besnn.layers.fuse import fuse
+from besnn.layers.folding.fuse import fuse
 from besnn.model import InferenceNetwork
 from besnn.model.inference import halve
 from besnn.model.replay import CudaGraphs, Outputs, Replayed

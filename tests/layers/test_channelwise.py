@@ -10,9 +10,9 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from besnn.layers import channel_kernels, channelwise
-from besnn.layers.channelwise import is_quick, normalise, scale_shift
-from besnn.layers.inputs_only import gradients_of_inputs_only
+from besnn.layers.gpu import kernels, scale_and_norm
+from besnn.layers.gpu.inputs_only import gradients_of_inputs_only
+from besnn.layers.gpu.scale_and_norm import is_quick, normalise, scale_shift
 
 MEMBERS, BATCH, CHANNELS, EPS = 2, 3, 4, 1e-3
 SPATIAL = {"sequence": (5,), "image": (2, 3), "volume": (2, 1, 2)}
@@ -192,7 +192,7 @@ class OnGPU(SimpleNamespace):
 
 @pytest.fixture
 def with_kernels(monkeypatch):
-    monkeypatch.setattr(channel_kernels, "available", lambda device: True)
+    monkeypatch.setattr(kernels, "available", lambda device: True)
 
 
 @pytest.mark.usefixtures("with_kernels")
@@ -248,10 +248,10 @@ def test_the_gradient_of_a_frozen_scale_keeps_no_map(x):
 def test_maps_on_a_gpu_go_to_the_kernels(monkeypatch):
     called = []
     for name in ("combine", "sums", "moments"):
-        monkeypatch.setattr(channel_kernels, name, lambda *arguments, name=name: called.append(name))
+        monkeypatch.setattr(kernels, name, lambda *arguments, name=name: called.append(name))
     with FakeTensorMode():
         x, scale = torch.empty(2, 3, 4, device="cuda"), torch.empty(2, 3, device="cuda")
-        channelwise.combine([(x, scale)])
-        channelwise.sums(x, x, 2)
-        channelwise.moments(x, 2)
+        scale_and_norm.combine([(x, scale)])
+        scale_and_norm.sums(x, x, 2)
+        scale_and_norm.moments(x, 2)
     assert called == ["combine", "sums", "moments"]

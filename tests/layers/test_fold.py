@@ -17,7 +17,7 @@ from besnn.layers import (
     fold,
     tile,
 )
-from besnn.layers.folded import FoldedConv, FoldedLinear
+from besnn.layers.folding.folded_layers import FoldedConv, FoldedLinear
 from besnn.layers.norm import from_packed, to_packed
 from besnn.model import cifar_resnet18, fashion_convnet, two_moons_mlp
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from besnn.layers import batch_ensemble, fold
-from besnn.layers.fuse import ConvReLU, FirstBlock, Pool, fuse
+from besnn.layers.folding.fuse import ConvReLU, FirstBlock, Pool, fuse
 
 MEMBERS = 3
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from besnn.layers import batch_ensemble, fold
-from besnn.layers.fuse import fuse
-from besnn.layers.side_by_side import SideBySide
+from besnn.layers.folding.fuse import fuse
+from besnn.layers.folding.side_by_side import SideBySide
 
 MEMBERS = 3
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, Tapped, fold, tile
-from besnn.layers.tap import check_layer
+from besnn.layers.folding.tap import check_layer
 from besnn.model import fashion_convnet
 
 

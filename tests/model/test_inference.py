@@ -7,7 +7,7 @@ from torch import nn
 
 from besnn.baselines import DeepEnsemble, SoftmaxClassifier
 from besnn.errors import InputError
-from besnn.layers.fuse import ConvReLU, FirstBlock
+from besnn.layers.folding.fuse import ConvReLU, FirstBlock
 from besnn.model import BESNN, InferenceNetwork, Preprocessing, fashion_convnet
 from besnn.model.inference import CPU_IMAGES, GPU_TYPE
 from besnn.training import build_method

@@ -8,13 +8,13 @@ from besnn.layers.conv import (
     BatchEnsembleConvTranspose2d,
 )
 from besnn.layers.convert import batch_ensemble
-from besnn.layers.fold import fold
+from besnn.layers.folding.fold import fold
+from besnn.layers.folding.tap import Tapped
 from besnn.layers.initialise import initialiser, normal, ones, random_sign
 from besnn.layers.layer import BatchEnsembleLayer, fast_parameters, members_of
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import mirror_views, split_members, tile
 from besnn.layers.norm import MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d
-from besnn.layers.tap import Tapped
 
 __all__ = [
     "BatchEnsembleConv1d",

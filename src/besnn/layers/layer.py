@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from besnn.errors import InputError
-from besnn.layers.channelwise import is_quick, scale_shift
+from besnn.layers.gpu.scale_and_norm import is_quick, scale_shift
 from besnn.layers.initialise import Initialiser, normal
 from besnn.layers.members import check_members, split_members
 from besnn.layers.norm import MemberBatchNorm

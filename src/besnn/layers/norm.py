@@ -8,7 +8,7 @@ from typing import Self, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from besnn.layers.channelwise import is_quick, normalise
+from besnn.layers.gpu.scale_and_norm import is_quick, normalise
 from besnn.layers.members import check_members, split_members
 
 

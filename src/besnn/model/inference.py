@@ -12,9 +12,9 @@ from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import InputError
 from besnn.layers import Tapped, batch_ensemble, fold, members_of, mirror_views, ones
-from besnn.layers.folded import FoldedLinear
-from besnn.layers.fuse import fuse
-from besnn.layers.side_by_side import SideBySide
+from besnn.layers.folding.folded_layers import FoldedLinear
+from besnn.layers.folding.fuse import fuse
+from besnn.layers.folding.side_by_side import SideBySide
 from besnn.model.inner import by_member, inner_features, layer_names
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier

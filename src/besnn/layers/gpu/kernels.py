@@ -1,4 +1,4 @@
-"""Kernels for NVIDIA GPUs, in Triton, that sum up and combine maps by member and channel: see `besnn.layers.channelwise`.
+"""Kernels for NVIDIA GPUs, in Triton, that sum up and combine maps by member and channel: see `besnn.layers.gpu.scale_and_norm`.
 
 A map is read in the memory layout that it has, contiguous or channels-last, as `[members, lines, channels, places]`: the first
 has an image a line and its pixels as places, the second a pixel a line and one place.

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from besnn.layers.inputs_only import inputs_only
+from besnn.layers.gpu.inputs_only import inputs_only
 
 
 def is_quick(x: Tensor) -> bool:
@@ -38,9 +38,9 @@ def is_quick(x: Tensor) -> bool:
 
 def _kernels() -> ModuleType:
     """Imported where there is a GPU: Triton takes longer to import than all the rest."""
-    from besnn.layers import channel_kernels
+    from besnn.layers.gpu import kernels
 
-    return channel_kernels
+    return kernels
 
 
 def scale_shift(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:

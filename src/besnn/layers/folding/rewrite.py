@@ -1,6 +1,6 @@
 """The rewrite of a traced network, node by node, into plain per-member layers.
 
-Each tensor is kept in the cheapest of four layouts (see `besnn.layers.folded`), and moved to another only where an operation
+Each tensor is kept in the cheapest of four layouts (see `besnn.layers.folding.folded_layers`), and moved to another only where an operation
 needs it: the input is not repeated before the first layer, a chain of convolutions stays packed or apart, and what is not known
 to treat every member's rows by themselves gets member-major rows.
 """
@@ -14,12 +14,19 @@ import torch
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from besnn.layers.folded import FoldedConv, FoldedLinear, fold_layers, member_affines, member_convolutions, packed_affine
+from besnn.layers.folding.folded_layers import (
+    FoldedConv,
+    FoldedLinear,
+    fold_layers,
+    member_affines,
+    member_convolutions,
+    packed_affine,
+)
+from besnn.layers.folding.operations import flattens_rows, is_channelwise, is_rowwise, is_size, is_view, overwrites
 from besnn.layers.layer import BatchEnsembleLayer
 from besnn.layers.linear import BatchEnsembleLinear
 from besnn.layers.members import split_members, tile
 from besnn.layers.norm import MemberBatchNorm, from_packed, is_plain_norm, to_packed
-from besnn.layers.operations import flattens_rows, is_channelwise, is_rowwise, is_size, is_view, overwrites
 
 Value: TypeAlias = tuple[fx.Node, ...]
 

@@ -13,7 +13,7 @@ class SideBySide(fx.Interpreter):
     again while another stream still reads it.
 
     Args:
-        folded: as `besnn.layers.fold` makes it, on a GPU.
+        folded: as `besnn.layers.folding.fold` makes it, on a GPU.
     """
 
     def __init__(self, folded: fx.GraphModule) -> None:

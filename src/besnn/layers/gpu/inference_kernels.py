@@ -1,6 +1,6 @@
 """Kernels for NVIDIA GPUs, in Triton: what torch runs as several passes over memory, in one.
 
-Used only where there is such a GPU. Each has an equal in plain PyTorch in `besnn.layers.fuse`.
+Used only where there is such a GPU. Each has an equal in plain PyTorch in `besnn.layers.folding.fuse`.
 """
 
 import torch

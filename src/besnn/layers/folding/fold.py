@@ -1,6 +1,6 @@
 """Folding: a batch-ensemble network as an equal network of plain per-member weights, for inference.
 
-The network is traced (torch.fx) and its graph rewritten, see `besnn.layers.rewrite`; where that cannot be, each layer is folded
+The network is traced (torch.fx) and its graph rewritten, see `besnn.layers.folding.rewrite`; where that cannot be, each layer is folded
 where it stands.
 """
 
@@ -14,13 +14,13 @@ from torch import Tensor, fx, nn
 
 from besnn.errors import InputError
 from besnn.layers.attention import BatchEnsembleMultiheadAttention
-from besnn.layers.folded import fold_layers
+from besnn.layers.folding.folded_layers import fold_layers
+from besnn.layers.folding.operations import may_share_memory, overwrites
+from besnn.layers.folding.rewrite import Rewrite
+from besnn.layers.folding.tap import Tapped, check_layer
 from besnn.layers.layer import BatchEnsembleLayer, members_of
 from besnn.layers.members import tile
 from besnn.layers.norm import is_plain_norm
-from besnn.layers.operations import may_share_memory, overwrites
-from besnn.layers.rewrite import Rewrite
-from besnn.layers.tap import Tapped, check_layer
 
 
 def fold(module: nn.Module, *taps: str, grouped: bool = False, mirror: bool = False) -> nn.Module:

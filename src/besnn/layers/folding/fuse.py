@@ -54,7 +54,7 @@ class Pool(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[batch, channels, h, w] → [batch, channels, h / 2, w / 2]`."""
         if x.is_cuda and x.is_contiguous(memory_format=torch.channels_last):
-            from besnn.layers.kernels import max_pool
+            from besnn.layers.gpu.inference_kernels import max_pool
 
             return max_pool(x)
         return F.max_pool2d(x, 2)
@@ -84,7 +84,7 @@ class FirstBlock(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """`[batch, in, h, w] → [batch, out, h', w']` of each member."""
         if x.is_cuda:
-            from besnn.layers.kernels import first_block
+            from besnn.layers.gpu.inference_kernels import first_block
 
             x = x.to(self.filters.dtype).contiguous()
             return first_block(x, self.filters, self.bias, self.kernel, self.padding).unbind()
