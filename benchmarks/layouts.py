@@ -24,10 +24,8 @@ def compare_layouts(setting: Setting) -> Findings:
     model = besnn_model(setting)
     network = InferenceNetwork(model, preprocessing_for(setting))
 
-    def layout(
-        grouped: bool = False, channels_last: bool = True, fused: bool = False, half: bool = False
-    ) -> Callable[[], Outputs]:
-        extractor = fold(copy.deepcopy(model.feature_extractor), grouped=grouped)
+    def layout(channels_last: bool = True, fused: bool = False, half: bool = False) -> Callable[[], Outputs]:
+        extractor = fold(copy.deepcopy(model.feature_extractor))
         if channels_last:
             extractor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
         if half:
@@ -37,8 +35,6 @@ def compare_layouts(setting: Setting) -> Findings:
 
     if setting.device.type == "cuda":
         runs = {
-            "grouped, float32": layout(grouped=True),
-            "grouped, bfloat16": layout(grouped=True, half=True),
             "apart, float32": layout(),
             "apart, bfloat16": layout(half=True),
             "apart and fused, float32": layout(fused=True),
@@ -46,7 +42,6 @@ def compare_layouts(setting: Setting) -> Findings:
         }
     else:
         runs = {
-            "grouped": layout(grouped=True, channels_last=False),
             "apart": layout(channels_last=False),
             "apart, channels last": layout(),
             "apart, channels last, in parts": lambda: network(raw),

@@ -147,7 +147,7 @@ def test_parametrised_after_conversion(parametrise, oracle):
     ids=lambda m: type(m).__name__,
 )
 def test_converting_twice(converted):
-    with pytest.raises(InputError, match="is a batch-ensemble layer already: convert the plain module"):
+    with pytest.raises(InputError, match="is already a batch-ensemble layer: convert the plain module"):
         batch_ensemble(nn.Sequential(converted), 2)
 
 

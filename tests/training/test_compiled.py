@@ -96,7 +96,7 @@ def test_maps_are_left_to_the_compiler(monkeypatch):
         return False
 
     noted = []
-    monkeypatch.setattr("besnn.layers.layer.is_quick", note)
+    monkeypatch.setattr("besnn.layers.layer.use_kernels", note)
     module = loss_module()
     compiled = CompiledStep(plain_step(module), module, {(): MANY}, backend=BACKEND)
     x, labels = torch.rand(6, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(6, device=DEVICE) % 3

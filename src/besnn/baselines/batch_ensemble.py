@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from besnn.baselines.softmax import SoftmaxObjective, log_mean_softmax
 from besnn.checks import check_inputs
 from besnn.errors import InputError
-from besnn.layers import BatchEnsembleLinear, split_members
-from besnn.layers.initialise import Initialiser
+from besnn.layers import BatchEnsembleLinear, Initialiser, split_members
 from besnn.model import EvidenceKind, OODClassifier
 from besnn.model.ensemble import BatchEnsembled
 from besnn.model.extractor import as_batch_ensemble, check_sizes
@@ -25,7 +24,7 @@ class BatchEnsembleClassifier(BatchEnsembled):
         feature_dim: d.
         members: N.
         norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
-        init: how fast weights start; see `besnn.layers.initialise`.
+        init: how fast weights start; see `besnn.layers.members`.
         mirror: in evaluation, show every second member mirror images; see `BESNN`.
 
     >>> import torch

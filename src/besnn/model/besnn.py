@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from besnn.errors import InputError
-from besnn.layers.initialise import Initialiser
+from besnn.layers import Initialiser
 from besnn.model.distance import class_moments, kernel_log_probabilities, squared_distances
 from besnn.model.ensemble import BatchEnsembled
 from besnn.model.extractor import as_batch_ensemble, check_sizes
@@ -35,7 +35,7 @@ class BESNN(BatchEnsembled):
         samples: M, how many features to draw for each class.
         class_scale: see `ClassFeatureGenerator`.
         norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
-        init: how fast weights start; see `besnn.layers.initialise`.
+        init: how fast weights start; see `besnn.layers.members`.
         share: layers of a plain extractor to leave as they are; see `besnn.layers.batch_ensemble`.
         length_scale: ℓ; distances are of features divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions
             start far from all classes, where the kernel is nothing; a larger ℓ brings them within its reach.

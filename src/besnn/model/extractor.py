@@ -6,8 +6,7 @@ from numbers import Integral
 from torch import Tensor, nn
 
 from besnn.errors import InputError
-from besnn.layers import batch_ensemble, members_of
-from besnn.layers.initialise import Initialiser
+from besnn.layers import Initialiser, batch_ensemble, members_of
 
 
 def check_sizes(num_classes: int, **sizes: int) -> None:

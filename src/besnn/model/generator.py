@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from besnn.layers import BatchEnsembleLinear
-from besnn.layers.initialise import Initialiser
+from besnn.layers import BatchEnsembleLinear, Initialiser
 
 
 class ClassFeatureGenerator(nn.Module):

@@ -11,10 +11,9 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import InputError
-from besnn.layers import Tapped, batch_ensemble, fold, members_of, mirror_views, ones
+from besnn.layers import WithLayerOutputs, batch_ensemble, fold, members_of, mirror_views, ones
 from besnn.layers.folding.folded_layers import FoldedLinear
-from besnn.layers.folding.fuse import fuse
-from besnn.layers.folding.side_by_side import SideBySide
+from besnn.layers.folding.fuse import MemberStreams, fuse
 from besnn.model.inner import by_member, inner_features, layer_names
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier
@@ -91,7 +90,7 @@ class InferenceNetwork(nn.Module):
         return self.outputs(raw, self._fused or self.extractors, half=bool(self._fused))
 
     def _side_by_side(self, raw: Tensor) -> Outputs:
-        extractors = [SideBySide(each).run if isinstance(each, fx.GraphModule) else each for each in self._fused or ()]
+        extractors = [MemberStreams(each).run if isinstance(each, fx.GraphModule) else each for each in self._fused or ()]
         return self.outputs(raw, extractors or self.extractors, half=bool(self._fused))
 
     def _record(self, network: Network, example: Tensor) -> Network:
@@ -139,7 +138,7 @@ def _for_inference(extractor: nn.Module, mirror: bool, *layers: str) -> nn.Modul
         return fold(batch_ensemble(extractor, 1, init=ones()), *layers)
     except InputError:  # it has layers that no batch ensemble has, or none that it could have
         plain = copy.deepcopy(extractor).eval()
-        return Tapped(plain, *layers) if layers else plain
+        return WithLayerOutputs(plain, *layers) if layers else plain
 
 
 def _for_gpu(extractor: nn.Module) -> nn.Module:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from besnn.errors import InputError
-from besnn.layers.folding.tap import check_layer
+from besnn.layers import find_layer
 from besnn.model.protocol import OODClassifier
 
 GRID = 2
@@ -45,7 +45,7 @@ def existing_layers(model: OODClassifier, layer: str | None) -> str | None:
     try:
         for extractor in model.extractors():
             for name in names:
-                check_layer(extractor, name)
+                find_layer(extractor, name)
     except InputError:
         if len(names) > 1:
             raise

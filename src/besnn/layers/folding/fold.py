@@ -1,12 +1,14 @@
-"""Folding: a batch-ensemble network as an equal network of plain per-member weights, for inference.
+"""Folding: a batch ensemble as an equal network of plain weights per member, for inference.
 
-The network is traced (torch.fx) and its graph rewritten, see `besnn.layers.folding.rewrite`; where that cannot be, each layer is folded
-where it stands.
+The network is traced (torch.fx) and its graph rewritten, see `besnn.layers.folding.rewrite`. If it cannot be traced, each layer
+is folded where it stands.
 """
 
 import copy
 import operator
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,26 +19,23 @@ from besnn.layers.attention import BatchEnsembleMultiheadAttention
 from besnn.layers.folding.folded_layers import fold_layers
 from besnn.layers.folding.operations import may_share_memory, overwrites
 from besnn.layers.folding.rewrite import Rewrite
-from besnn.layers.folding.tap import Tapped, check_layer
 from besnn.layers.layer import BatchEnsembleLayer, members_of
 from besnn.layers.members import tile
 from besnn.layers.norm import is_plain_norm
 
 
-def fold(module: nn.Module, *taps: str, grouped: bool = False, mirror: bool = False) -> nn.Module:
-    """An equal network of plain per-member weights, in evaluation mode: r, s, bias and BatchNorm are multiplied out.
+def fold(module: nn.Module, *layers: str, mirror: bool = False) -> nn.Module:
+    """Return an equal network of plain weights per member, in evaluation mode: r, s, bias and BatchNorm are multiplied out.
 
     Args:
         module: a network of batch-ensemble layers that takes one tensor; it is not changed.
-        taps: names of inner layers, as in `named_modules`, whose outputs are wanted too.
-        grouped: run the members' convolutions as one grouped convolution in place of one for each member. That is fewer
-            launches, which pays on a GPU for a few inputs at a time, and slower otherwise.
-        mirror: tile the input with mirror images for every second member, see `besnn.layers.tile`.
+        layers: names of layers, as in `named_modules`, whose outputs to return too.
+        mirror: give every second member mirror images, see `besnn.layers.tile`.
 
     Returns:
         A module that takes the *untiled* input `[batch, ...]` and returns the same member-major rows
-        `[members · batch, ...]` that `module.eval()(tile(x, members, mirror=mirror))` returns; with `taps`, a
-        tuple of these and each inner layer's.
+        `[members · batch, ...]` as `module.eval()(tile(x, members, mirror=mirror))`; with `layers`, a tuple of these and the
+        rows of each layer.
 
     >>> from besnn.layers import BatchEnsembleConv2d
     >>> network = nn.Sequential(BatchEnsembleConv2d(1, 4, 3, members=3), nn.BatchNorm2d(4), nn.ReLU()).eval()
@@ -47,14 +46,52 @@ def fold(module: nn.Module, *taps: str, grouped: bool = False, mirror: bool = Fa
     members = members_of(module)
     if members is None:
         raise InputError("the module has no batch-ensemble layers to fold: convert it first with besnn.layers.batch_ensemble")
-    for tap in taps:
-        check_layer(module, tap)
+    for layer in layers:
+        find_layer(module, layer)
     with torch.no_grad():
-        traced = _trace(_Root(copy.deepcopy(module).eval()), taps)
-        if traced is None:  # then fold each layer where it stands
-            in_place = fold_layers(copy.deepcopy(module).eval(), members)
-            return _OnTiled(Tapped(in_place, *taps) if taps else in_place, members, mirror).eval()
-        return Rewrite(*traced, members, grouped, mirror).run().eval()
+        traced = _trace(_Root(copy.deepcopy(module).eval()), layers)
+        if traced is None:
+            in_place = fold_layers(copy.deepcopy(module).eval())
+            return _Tiled(WithLayerOutputs(in_place, *layers) if layers else in_place, members, mirror).eval()
+        return Rewrite(*traced, members, mirror).run().eval()
+
+
+class WithLayerOutputs(nn.Module):
+    """A network that returns a tuple: its output, and the outputs of the named layers.
+
+    >>> network = WithLayerOutputs(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4)), "1")
+    >>> [list(output.shape) for output in network(torch.rand(5, 2))]
+    [[5, 4], [5, 3]]
+    """
+
+    def __init__(self, module: nn.Module, *layers: str) -> None:
+        super().__init__()
+        self.module, self.layers = module, layers
+        self._outputs: dict[int, dict[str, Tensor]] = {}  # by thread: several may run the network at once
+        for layer in layers:
+            find_layer(module, layer).register_forward_hook(partial(self._keep, layer))
+
+    def _keep(self, layer: str, module: nn.Module, arguments: Any, output: Tensor) -> None:
+        self._outputs.setdefault(_thread(), {})[layer] = output
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return the network's output and the layers'."""
+        output = self.module(x)
+        by_layer = self._outputs.pop(_thread())
+        return output, *(by_layer[layer] for layer in self.layers)
+
+
+def _thread() -> int:
+    return 0 if torch.compiler.is_compiling() else threading.get_ident()
+
+
+def find_layer(module: nn.Module, layer: str) -> nn.Module:
+    """Return the layer of that name, as in `named_modules`."""
+    modules: dict[str, nn.Module] = dict(module.named_modules())
+    if layer not in modules or not layer:
+        names = ", ".join(name for name in modules if name)
+        raise InputError(f"the network has no layer {layer!r}: its layers are {names}")
+    return modules[layer]
 
 
 class _Root(nn.Module):
@@ -68,7 +105,9 @@ class _Root(nn.Module):
         return self.module(x)
 
 
-class _OnTiled(nn.Module):
+class _Tiled(nn.Module):
+    """Tiles the input of a module."""
+
     def __init__(self, module: nn.Module, members: int, mirror: bool) -> None:
         super().__init__()
         self.module, self.members, self.mirror = module, members, mirror
@@ -85,14 +124,14 @@ def _in_place(operation: Callable[..., Any]) -> Callable[[fx.Proxy, Any], fx.Pro
 
 
 class _Proxy(fx.Proxy):
-    """Notes `x += y` as what it is; torch.fx takes it for `x = x + y`, though another name of x sees the change too."""
+    """Records `x += y` as what it is; torch.fx records `x = x + y`, although other names of x see the change too."""
 
     __iadd__, __isub__ = _in_place(operator.iadd), _in_place(operator.isub)
     __imul__, __itruediv__ = _in_place(operator.imul), _in_place(operator.itruediv)
 
 
 class _Tracer(fx.Tracer):
-    """Doesn't look into batch-ensemble layers, nor into torch's own; notes every module's output by the module's name."""
+    """Does not trace into batch-ensemble layers or torch's own; keeps every module's output by the module's name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,35 +150,35 @@ class _Tracer(fx.Tracer):
         return output
 
 
-def _trace(root: _Root, taps: Sequence[str]) -> tuple[_Root, fx.Graph, list[fx.Node]] | None:
-    """The root with its graph and the nodes of the tapped layers.
+def _trace(root: _Root, layers: Sequence[str]) -> tuple[_Root, fx.Graph, list[fx.Node]] | None:
+    """Return the root with its graph and the nodes of the layers.
 
-    None where the graph would not tell all: the forward depends on its data, or reads a tensor that it has overwritten.
+    None if the graph would be wrong: the forward pass depends on its data, or reads a tensor that it has overwritten.
     """
     tracer = _Tracer()
     try:
         graph = tracer.trace(root)
-        tapped = [tracer.outputs[f"module.{tap}"].node for tap in taps]
-    except Exception:  # whatever a forward does with a symbol that it takes for a tensor
+        outputs = [tracer.outputs[f"module.{layer}"].node for layer in layers]
+    except Exception:  # whatever a forward pass does with a symbol instead of a tensor
         return None
     memory = _Memory()
     for node in graph.nodes:
         if any(map(memory.is_stale, node.all_input_nodes)):
             return None
-        memory.note(node, root.get_submodule(node.target) if node.op == "call_module" else None)
-    return None if any(map(memory.is_stale, tapped)) else (root, graph, tapped)
+        memory.add(node, root.get_submodule(node.target) if node.op == "call_module" else None)
+    return None if any(map(memory.is_stale, outputs)) else (root, graph, outputs)
 
 
 class _Memory:
-    """Which results of a graph share memory, and which of them an operation in place has changed since."""
+    """Which results of a graph share memory, and which of them an in-place operation has changed since."""
 
     def __init__(self) -> None:
-        self.owners: dict[fx.Node, fx.Node] = {}  # the operation that made the memory in which a result lies
-        self.written: dict[fx.Node, fx.Node] = {}  # the last operation that wrote there when a result was made
+        self.owners: dict[fx.Node, fx.Node] = {}  # the operation that allocated a result's memory
+        self.written: dict[fx.Node, fx.Node] = {}  # the last operation that wrote there when the result was made
         self.last: dict[fx.Node, fx.Node] = {}  # the last one by now, by owner
 
-    def note(self, node: fx.Node, module: nn.Module | None) -> None:
-        """Takes the next operation of the graph."""
+    def add(self, node: fx.Node, module: nn.Module | None) -> None:
+        """Add the next operation of the graph."""
         changes = overwrites(node, module)
         shares = node.all_input_nodes and (changes or may_share_memory(node, module))
         owner = self.owners[node.all_input_nodes[0]] if shares else node
@@ -148,5 +187,5 @@ class _Memory:
         self.owners[node], self.written[node] = owner, self.last[owner]
 
     def is_stale(self, node: fx.Node) -> bool:
-        """Whether the memory of a result was written to after it."""
+        """Return whether a result's memory was written to after it was made."""
         return self.written[node] is not self.last[self.owners[node]]

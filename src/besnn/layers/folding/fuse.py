@@ -1,4 +1,4 @@
-"""Fusing a folded network for a GPU: convolution, ReLU and pooling with as few passes over memory as can be had."""
+"""Folded networks on a GPU: operations fused into fewer passes over memory, and members on streams of their own."""
 
 import operator
 from collections import defaultdict
@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-MOST_TAPS = 64
-"""Of a filter so small that cuDNN, which is made for many input channels, wastes most of its time on it."""
+SMALL_FILTER = 64
+"""Weights of a filter so small that cuDNN, which is made for many input channels, wastes most of its time on it."""
 _OUTPUTS = (16, 32, 64, 128, 256)
 _RELU = (torch.relu, F.relu, "relu", "relu_")
 
 
 def fuse(folded: fx.GraphModule) -> fx.GraphModule:
-    """Replaces, in place, what a GPU does better at once: convolution and ReLU, pooling, and the members' first block.
+    """Fuse, in place, convolutions with their ReLU, and the members' first convolution, ReLU and pooling with each other.
 
     >>> from besnn.layers import batch_ensemble, fold
     >>> plain = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 4, 3), nn.ReLU())
@@ -33,14 +33,14 @@ def fuse(folded: fx.GraphModule) -> fx.GraphModule:
 
 
 class ConvReLU(nn.Module):
-    """A convolution and ReLU, on a GPU as one call of cuDNN."""
+    """A convolution and ReLU; on a GPU one call of cuDNN."""
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
         self.conv = conv
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[batch, in, h, w] → [batch, out, h', w']`."""
+        """Map `[batch, in, h, w]` to `[batch, out, h', w']`."""
         conv = self.conv
         if not x.is_cuda or isinstance(conv.padding, str):
             return torch.relu(conv(x))
@@ -49,22 +49,22 @@ class ConvReLU(nn.Module):
 
 
 class Pool(nn.Module):
-    """2×2 max-pooling, on a GPU by a kernel that keeps no indices of where the largest stood."""
+    """2×2 max-pooling; on a GPU a kernel that does not keep the indices of the maxima."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[batch, channels, h, w] → [batch, channels, h / 2, w / 2]`."""
+        """Map `[batch, channels, h, w]` to `[batch, channels, h / 2, w / 2]`."""
         if x.is_cuda and x.is_contiguous(memory_format=torch.channels_last):
-            from besnn.layers.gpu.inference_kernels import max_pool
+            from besnn.layers.gpu.kernels import max_pool
 
             return max_pool(x)
         return F.max_pool2d(x, 2)
 
 
 class FirstBlock(nn.Module):
-    """All members' first convolution, ReLU and 2×2 max-pooling of the same few channels, on a GPU as one kernel.
+    """All members' first convolution, ReLU and 2×2 max-pooling of the same few channels; on a GPU one kernel.
 
     Args:
-        convs: one for each member, of the same geometry.
+        convs: one per member, of the same geometry.
     """
 
     filters: Tensor
@@ -73,18 +73,18 @@ class FirstBlock(nn.Module):
     def __init__(self, convs: Sequence[nn.Conv2d]) -> None:
         super().__init__()
         self.convs = nn.ModuleList(convs)
-        taps = convs[0].weight[0].numel()
-        depth = max(16, 2 ** (taps - 1).bit_length())  # what a matrix unit takes
-        filters = [F.pad(conv.weight.detach().flatten(1).t(), (0, 0, 0, depth - taps)) for conv in convs]
+        size = convs[0].weight[0].numel()
+        depth = max(16, 2 ** (size - 1).bit_length())  # what a matrix unit takes
+        filters = [F.pad(conv.weight.detach().flatten(1).t(), (0, 0, 0, depth - size)) for conv in convs]
         biases = [conv.weight.new_zeros(conv.out_channels) if conv.bias is None else conv.bias.detach() for conv in convs]
         self.register_buffer("filters", torch.stack(filters).contiguous())  # [members, depth, out]
         self.register_buffer("bias", torch.stack(biases).float())
         self.kernel, self.padding = int(convs[0].kernel_size[0]), int(convs[0].padding[0])
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """`[batch, in, h, w] → [batch, out, h', w']` of each member."""
+        """Map `[batch, in, h, w]` to `[batch, out, h', w']` of each member."""
         if x.is_cuda:
-            from besnn.layers.gpu.inference_kernels import first_block
+            from besnn.layers.gpu.kernels import first_block
 
             x = x.to(self.filters.dtype).contiguous()
             return first_block(x, self.filters, self.bias, self.kernel, self.padding).unbind()
@@ -103,7 +103,7 @@ def _join_activations(folded: fx.GraphModule) -> None:
 
 
 def _join_first_blocks(folded: fx.GraphModule) -> None:
-    """Convolutions of the same input, alike but for their weights, that are each pooled: those of all members."""
+    """Join the members' convolutions of the same input, alike but for their weights, that are each pooled."""
     alike: dict[Any, list[fx.Node]] = defaultdict(list)
     for node in folded.graph.nodes:
         block, pool = _module(folded, node), _only_user(node)
@@ -116,22 +116,22 @@ def _join_first_blocks(folded: fx.GraphModule) -> None:
         folded.add_module(name, joined)
         with folded.graph.inserting_before(nodes[0]):
             call = folded.graph.call_module(name, (nodes[0].args[0],))
-            parts = [folded.graph.call_function(operator.getitem, (call, member)) for member in range(len(nodes))]
-        for node, part in zip(nodes, parts, strict=True):
-            part.meta.update(node.meta)
+            outputs = [folded.graph.call_function(operator.getitem, (call, member)) for member in range(len(nodes))]
+        for node, output in zip(nodes, outputs, strict=True):
+            output.meta.update(node.meta)
             pool = _only_user(node)
             assert pool is not None
-            pool.replace_all_uses_with(part)
+            pool.replace_all_uses_with(output)
             folded.graph.erase_node(pool)
             folded.graph.erase_node(node)
 
 
 def _is_small(conv: nn.Conv2d) -> bool:
-    """Whether the kernel for first blocks can take a convolution."""
+    """Return whether the kernel for first blocks supports a convolution."""
     outputs = conv.out_channels
     square = len({*conv.kernel_size}) == 1 and len({*conv.padding}) == 1 and not isinstance(conv.padding, str)
     plain = (*conv.stride, *conv.dilation, conv.groups) == (1,) * 5
-    return square and plain and conv.weight[0].numel() <= MOST_TAPS and outputs in _OUTPUTS
+    return square and plain and conv.weight[0].numel() <= SMALL_FILTER and outputs in _OUTPUTS
 
 
 def _is_relu(folded: fx.GraphModule, node: fx.Node) -> bool:
@@ -139,7 +139,7 @@ def _is_relu(folded: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _is_pool(module: nn.Module | None) -> bool:
-    """Whether a module is plain 2×2 max-pooling."""
+    """Return whether a module is plain 2×2 max-pooling."""
     if type(module) is not nn.MaxPool2d:
         return False
     sizes = [value if isinstance(value, tuple) else (value, value) for value in (module.kernel_size, module.stride)]
@@ -158,3 +158,33 @@ def _module(folded: fx.GraphModule, node: fx.Node) -> nn.Module | None:
 def _set_module(folded: fx.GraphModule, node: fx.Node, module: nn.Module) -> None:
     node.target = f"{node.name}_fused"
     folded.add_module(node.target, module)
+
+
+class MemberStreams(fx.Interpreter):
+    """Runs a folded network with each member's operations on a CUDA stream of its own: one member leaves a GPU partly idle.
+
+    It is meant to run once, while a CUDA graph is captured. Tensors that pass from one stream to another are kept until the
+    end, since their memory must not be reused while another stream still reads it.
+
+    Args:
+        folded: from `besnn.layers.fold`, on a GPU.
+    """
+
+    def __init__(self, folded: fx.GraphModule) -> None:
+        super().__init__(folded)
+        self.passed_on: list[Any] = []
+        self.streams: dict[int, torch.cuda.Stream] = {}
+        self.stream_of: dict[fx.Node, torch.cuda.Stream] = {}
+
+    def run_node(self, node: fx.Node) -> Any:
+        """Run one operation after all that it needs."""
+        here = torch.cuda.current_stream()
+        member = node.meta.get("member")
+        stream = here if member is None else self.streams.setdefault(member, torch.cuda.Stream())
+        for argument in node.all_input_nodes:
+            if self.stream_of[argument] != stream:
+                stream.wait_stream(self.stream_of[argument])
+                self.passed_on.append(self.env[argument])
+        self.stream_of[node] = stream
+        with torch.cuda.stream(stream):
+            return super().run_node(node)

@@ -1,8 +1,8 @@
-"""The rewrite of a traced network, node by node, into plain per-member layers.
+"""The rewrite of a traced network, node by node, into plain layers per member.
 
-Each tensor is kept in the cheapest of four layouts (see `besnn.layers.folding.folded_layers`), and moved to another only where an operation
-needs it: the input is not repeated before the first layer, a chain of convolutions stays packed or apart, and what is not known
-to treat every member's rows by themselves gets member-major rows.
+Each tensor is kept in the cheapest of three layouts (see `besnn.layers.folding.folded_layers`) and moved to another only where
+an operation needs it: the input is not repeated before the first layer, a chain of convolutions keeps members apart, and
+operations that are not known to treat each row by itself get member-major rows.
 """
 
 import itertools
@@ -14,62 +14,49 @@ import torch
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from besnn.layers.folding.folded_layers import (
-    FoldedConv,
-    FoldedLinear,
-    fold_layers,
-    member_affines,
-    member_convolutions,
-    packed_affine,
-)
-from besnn.layers.folding.operations import flattens_rows, is_channelwise, is_rowwise, is_size, is_view, overwrites
-from besnn.layers.layer import BatchEnsembleLayer
-from besnn.layers.linear import BatchEnsembleLinear
+from besnn.layers.folding.folded_layers import FoldedLinear, fold_layers, member_affines, member_convolutions
+from besnn.layers.folding.operations import flattens_rows, is_rowwise, is_size, is_view, overwrites
+from besnn.layers.layer import BatchEnsembleLayer, BatchEnsembleLinear
 from besnn.layers.members import split_members, tile
-from besnn.layers.norm import MemberBatchNorm, from_packed, is_plain_norm, to_packed
+from besnn.layers.norm import MemberBatchNorm, is_plain_norm
 
 Value: TypeAlias = tuple[fx.Node, ...]
 
 
 class Rewrite:
-    """One rewrite of a traced graph: for each old node, what stands for it in the new one, and in which layout.
+    """One rewrite of a traced graph: for each old node, its value in the new graph and the value's layout.
 
-    A value is one new node, or in the layout `apart` one for each member.
+    A value is one new node, or in the layout `apart` one per member.
 
     Args:
         root: the traced module; folded layers are added to it.
         graph: its graph.
-        tapped: the nodes whose values are wanted too.
+        outputs: nodes whose values to return besides the output.
         members: N.
-        grouped: run the members' convolutions as one grouped convolution, or each by itself.
-        mirror: show every second member the mirror images of the input.
+        mirror: give every second member mirror images of the input.
     """
 
-    def __init__(
-        self, root: nn.Module, graph: fx.Graph, tapped: Sequence[fx.Node], members: int, grouped: bool, mirror: bool
-    ) -> None:
-        self.root, self.old, self.tapped, self.members, self.mirror = root, graph, tapped, members, mirror
-        self.convolved = "packed" if grouped else "apart"
+    def __init__(self, root: nn.Module, graph: fx.Graph, outputs: Sequence[fx.Node], members: int, mirror: bool) -> None:
+        self.root, self.old, self.outputs, self.members, self.mirror = root, graph, outputs, members, mirror
         self.new = fx.Graph()
         self.value: dict[fx.Node, Value] = {}
         self.layout: dict[fx.Node, str | None] = {}  # None: not a batch, but a parameter or a size
-        self.channels: dict[fx.Node, int] = {}  # of one member, for packed values
         self.moved: dict[tuple[fx.Node, str, int], Value] = {}
 
     def run(self) -> fx.GraphModule:
-        """The network of folded layers."""
+        """Return the network of folded layers."""
         for node in self.old.nodes:
-            if node not in self.value:  # a BatchNorm that the layer in front took up is there already
+            if node not in self.value:  # a BatchNorm folded into the layer before it has its value already
                 self.value[node], self.layout[node] = self._rewrite(node)
-        self._take_members_in_turn()
+        self._order_by_member()
         folded = fx.GraphModule(self.root, self.new)
         folded.graph.eliminate_dead_code()
         folded.recompile()
         folded.delete_all_unused_submodules()
         return folded
 
-    def _take_members_in_turn(self) -> None:
-        """Puts one member's operations after another's, as far as they go: what one writes is then read while in the cache."""
+    def _order_by_member(self) -> None:
+        """Put each member's operations together, so that what one writes is read while it is in the cache."""
         runs = itertools.groupby(list(self.new.nodes), key=lambda node: "member" in node.meta)
         for nodes in (list(run) for apart, run in runs if apart):
             behind = nodes[-1].next
@@ -92,25 +79,25 @@ class Rewrite:
         if module is not None:  # torch's own transformer layers are not traced into
             for layer in module.modules():
                 if isinstance(layer, BatchEnsembleLayer):
-                    return self._call(node, [fold_layers(module, self.members)], "rows", layer.batch_dim), "rows"
+                    return self._call(node, [fold_layers(module)], "rows", layer.batch_dim), "rows"
         return self._rewrite_plain(node, module)
 
     def _rewrite_output(self, node: fx.Node) -> Value:
-        inner = [value for tapped in self.tapped for value in self._in_layout(tapped, "rows")]
+        others = [value for output in self.outputs for value in self._in_layout(output, "rows")]
         (rows,) = self._copy(node, "rows")
-        if inner:
-            rows.args = ((rows.args[0], *inner),)
+        if others:
+            rows.args = ((rows.args[0], *others),)
         return (rows,)
 
     def _rewrite_plain(self, node: fx.Node, module: nn.Module | None) -> tuple[Value, str | None]:
-        """An operation without members: it stays in the layout of its arguments where it may."""
+        """Rewrite an operation without members, in the layout of its arguments where possible."""
         arguments = node.all_input_nodes
         layouts = {self.layout[argument] for argument in arguments}
         if flattens_rows(node, module) and self.layout[arguments[0]] in ("shared", "apart"):
-            parts = self.value[arguments[0]]
-            flat = tuple(self.new.call_function(torch.flatten, (part, 1)) for part in parts)
-            for new, part in zip(flat, parts, strict=True):
-                new.meta.update(part.meta)
+            values = self.value[arguments[0]]
+            flat = tuple(self.new.call_function(torch.flatten, (value, 1)) for value in values)
+            for new, value in zip(flat, values, strict=True):
+                new.meta.update(value.meta)
             return flat, self.layout[arguments[0]]
         if layouts == {"shared"} and is_rowwise(node, module):
             return self._copy_of_shared(node, module), "shared"
@@ -118,22 +105,16 @@ class Rewrite:
             if isinstance(module, MemberBatchNorm):
                 return self._call(node, member_affines(module, self.members), "apart"), "apart"
             return self._copy(node, "apart"), "apart"
-        if layouts == {"packed"} and len({self.channels[argument] for argument in arguments}) == 1:
-            self.channels[node] = self.channels[arguments[0]]
-            if is_plain_norm(module) and module.running_mean is not None:
-                return self._call(node, [packed_affine(module, self.members)], "packed"), "packed"
-            if is_channelwise(node, module):
-                return self._copy(node, "packed"), "packed"
         return self._copy(node, "rows"), None if layouts <= {None} or is_size(node) else "rows"
 
     def _stays_apart(self, node: fx.Node, module: nn.Module | None) -> bool:
-        """Whether an operation does to each member's rows, with what is shared, what it does to all of them."""
+        """Return whether an operation can run on each member's rows by themselves."""
         layouts = [self.layout[argument] for argument in node.all_input_nodes]
         if "apart" not in layouts or not {*layouts} <= {"apart", "shared"}:
             return False
-        if overwrites(node, module) and layouts[0] == "shared":  # each member needs a copy of its own to overwrite
+        if overwrites(node, module) and layouts[0] == "shared":  # each member needs its own copy to overwrite
             return False
-        if isinstance(module, _BatchNorm) and module.running_mean is None:  # it looks at all members' rows at once
+        if isinstance(module, _BatchNorm) and module.running_mean is None:  # it normalises over all members' rows at once
             return False
         return is_rowwise(node, module) or (isinstance(module, MemberBatchNorm) and is_plain_norm(module))
 
@@ -146,26 +127,21 @@ class Rewrite:
         return (new,)
 
     def _fold_layer(self, node: fx.Node, layer: BatchEnsembleLayer) -> tuple[Value, str]:
-        shared = self.layout[node.all_input_nodes[0]] == "shared"
         norm_node = self._following_norm(node, layer)
         norm: Any = None if norm_node is None else self._module_of(norm_node)
-        gives = "rows" if isinstance(layer, BatchEnsembleLinear) else self.convolved
-        takes = "shared" if shared and gives != "apart" else gives
-        match gives:
-            case "rows":
-                new = self._call(node, [FoldedLinear(layer, norm, shared)], takes)
-            case "packed":
-                new = self._call(node, [FoldedConv(layer, norm, shared)], takes)
-            case _:
-                new = self._call(node, member_convolutions(layer, norm), takes)
-        for done in (node, norm_node):
-            if done is not None:
-                self.value[done], self.layout[done], self.channels[done] = new, gives, layer.s.shape[1]
-        return new, gives
+        if isinstance(layer, BatchEnsembleLinear):
+            shared = self.layout[node.all_input_nodes[0]] == "shared"
+            value = self._call(node, [FoldedLinear(layer, norm, shared)], "shared" if shared else "rows")
+            layout = "rows"
+        else:
+            value, layout = self._call(node, member_convolutions(layer, norm), "apart"), "apart"
+        if norm_node is not None:
+            self.value[norm_node], self.layout[norm_node] = value, layout
+        return value, layout
 
     def _following_norm(self, node: fx.Node, layer: BatchEnsembleLayer) -> fx.Node | None:
-        """The BatchNorm that alone uses this layer's output, if it can be multiplied into the layer."""
-        if len(node.users) > 1 or node in self.tapped:
+        """Return the BatchNorm that is the only user of this layer's output, if it can be multiplied into the layer."""
+        if len(node.users) > 1 or node in self.outputs:
             return None
         user = next(iter(node.users), node)
         norm = self._module_of(user)
@@ -192,10 +168,6 @@ class Rewrite:
                 return value
             case "shared", "rows":
                 return (self.new.call_function(tile, (*value, self.members, batch_dim)),)
-            case "packed", "rows":
-                return (self.new.call_function(from_packed, (*value, self.members)),)
-            case "rows", "packed":
-                return (self.new.call_function(to_packed, (*value, self.members)),)
             case "apart", "rows":
                 return (self.new.call_function(torch.cat, (list(value),)),)
             case "rows", "apart":
@@ -207,19 +179,19 @@ class Rewrite:
         def of_member(member: int) -> fx.Node:
             def argument(old: fx.Node) -> fx.Node:
                 value = self._in_layout(old, layout, batch_dim)
-                return value[member % len(value)]  # one for each member, or the same one for all
+                return value[member % len(value)]  # one per member, or the same for all
 
             new = self.new.node_copy(node, argument)
             if is_view(new):
-                new.target = "reshape"  # the caller's memory format need not be that of training
+                new.target = "reshape"  # the caller's memory format may differ from training's
             if layout == "apart":
-                new.meta["member"] = member  # what `SideBySide` goes by
+                new.meta["member"] = member  # for `MemberStreams`
             return new
 
         return tuple(of_member(member) for member in range(self.members if layout == "apart" else 1))
 
     def _call(self, node: fx.Node, modules: Sequence[nn.Module], layout: str, batch_dim: int = 0) -> Value:
-        """The node's call with other modules in place of its own; a module called twice gets two names."""
+        """Copy a node's call with other modules; a module called twice gets two names."""
         new = self._copy(node, layout, batch_dim)
         for call, module in zip(new, modules, strict=True):
             call.target = f"{call.name}_folded"

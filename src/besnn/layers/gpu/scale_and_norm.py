@@ -1,12 +1,14 @@
-"""Scales and BatchNorms of member-major maps on a GPU, in as few passes over memory as can be, and so their gradients.
+"""Scales and BatchNorms of feature maps on a GPU, and their gradients, in as few passes over memory as possible.
 
-A map is `[members · batch, channels, ...]`, and a member's channel is treated alike: multiplied, shifted, summed up. torch runs
-this, its gradient and above all its gradient's gradient as dozens of passes over the map. Here each is a pass that sums up
-(`sums`, `moments`) and one that writes (`combine`); the rest is arithmetic on `[members, channels]`. Layers use this on a GPU
-only. What the passes do elsewhere, in plain PyTorch, is what tests compare the kernels to.
+A map is `[members · batch, channels, ...]`, and all numbers of a member's channel are multiplied, shifted and summed alike.
+torch runs this, its gradient and above all its gradient's gradient as dozens of passes over the map. Here each is one pass that
+sums (`sums`, `moments`) and one that writes (`combine`); the rest is arithmetic on `[members, channels]`. Layers use this on a
+GPU only. On other devices the passes run in plain PyTorch, which is what tests compare the kernels with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
@@ -16,35 +18,55 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from besnn.layers.gpu.inputs_only import inputs_only
+_inputs_only: ContextVar[bool] = ContextVar("inputs_only", default=False)
 
 
-def is_quick(x: Tensor) -> bool:
-    """Whether a tensor is a map that this module is made for, about to be differentiated as training does it.
+@contextmanager
+def gradients_of_inputs_only() -> Iterator[None]:
+    """Leave out the gradients of weights within this context, in the convolutions and scales of this package.
+
+    torch cannot tell a function written in Python that its weights' gradients are not needed. It differentiates what ran on a
+    GPU in threads of its own, which do not see the caller's context: that is switched off here.
+    """
+    token = _inputs_only.set(True)
+    try:
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
+    finally:
+        _inputs_only.reset(token)
+
+
+def inputs_only() -> bool:
+    """Return whether the gradients of weights are to be left out."""
+    return _inputs_only.get()
+
+
+def use_kernels(x: Tensor) -> bool:
+    """Return whether a tensor is a map on a GPU that is about to be differentiated as training does it.
 
     Tracers, compilers and torch's function transforms see torch's own operations, which they can look into.
     """
     if not (x.is_cuda and x.ndim > 2 and x.numel() > 0 and x.is_floating_point() and torch.is_grad_enabled()):
         return False
-    looked_into = (
+    traced = (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # torch's stubs miss it
         or is_in_torch_dispatch_mode()
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
     )
-    return not looked_into and _kernels().available(x.device)
+    return not traced and _kernels().available(x.device)
 
 
 def _kernels() -> ModuleType:
-    """Imported where there is a GPU: Triton takes longer to import than all the rest."""
+    """Import the kernels where there is a GPU: Triton takes longer to import than all the rest."""
     from besnn.layers.gpu import kernels
 
     return kernels
 
 
 def scale_shift(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
-    """`x · scale + shift` with `[members, channels]` each, differentiable any number of times.
+    """Compute `x · scale + shift` with `[members, channels]` each, differentiable any number of times.
 
     >>> x = torch.ones(4, 3, 2, 2)
     >>> scale_shift(x, torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))[:, :, 0, 0].tolist()
@@ -55,7 +77,7 @@ def scale_shift(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """BatchNorm of each member by its own batch, twice differentiable.
+    """Apply BatchNorm to each member by its own batch, twice differentiable.
 
     Args:
         x: `[members · batch, channels, ...]`.
@@ -84,14 +106,14 @@ class _ScaleShift(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             of_x = scale_shift(gradient, scale)
         if any(ctx.needs_input_grad[1:]) and not inputs_only():
-            other = gradient if x is None else x  # any will do where the scale's gradient is not wanted
+            other = gradient if x is None else x  # any map will do where the scale's gradient is not needed
             of_shift, of_scale = _Sums.apply(gradient, other, len(scale))  # type: ignore[no-untyped-call]
         wanted = ctx.needs_input_grad
         return of_x, of_scale if wanted[1] else None, of_shift if wanted[2] else None
 
 
 class _Sums(torch.autograd.Function):
-    """Σ g and Σ g · x over each member's channel, which `scale_shift` is the gradient of, as they are of it."""
+    """Σ g and Σ g · x over each member's channel: the gradients of `scale_shift`, as `scale_shift` is of these."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, members: int) -> tuple[Tensor, Tensor]:
@@ -122,9 +144,9 @@ class _Normalise(torch.autograd.Function):
 
 
 class _NormaliseBackward(torch.autograd.Function):
-    """The gradient of BatchNorm, and in closed form its own.
+    """The gradient of BatchNorm and, in closed form, the gradient of that.
 
-    With x̂ = (x − μ) ρ and means over the m numbers of a member's channel, the gradient behind a gradient g is
+    With x̂ = (x − μ) ρ and means over the m numbers of a member's channel, a gradient g becomes
     w ρ (g − ḡ − q x̂), where q = mean(g x̂). Its product with a vector v is m w ρ Q, where Q = mean(v g) − v̄ ḡ − p q and
     p = mean(v x̂). The gradients of that are w ρ (v − v̄ − p x̂) for g, m ρ Q for w, and
     −w ρ² ((Q − 2 p q) x̂ + p (g − ḡ) + q (v − v̄)) for x.
@@ -141,7 +163,7 @@ class _NormaliseBackward(torch.autograd.Function):
         return combine([(g, by_g), (x, by_x)], -by_g * g_mean - by_x * mean), count * q, total
 
     @staticmethod
-    @once_differentiable  # its own gradient would lack what mean and rate owe to x
+    @once_differentiable  # a third derivative would miss how mean and rate depend on x
     def backward(ctx: Any, v: Tensor, of_weight: Tensor, of_bias: Tensor) -> Any:
         g, x, weight, mean, rate, g_mean, q = ctx.saved_tensors
         count = x.numel() // weight.numel()
@@ -159,7 +181,7 @@ class _NormaliseBackward(torch.autograd.Function):
 
 
 def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None = None) -> Tensor:
-    """Σ x · scale + shift over pairs of a map and its `[members, channels]`, in the type of the first map."""
+    """Compute Σ x · scale + shift over pairs of a map and its `[members, channels]`, in the first map's dtype."""
     first = terms[0][0]
     if first.is_cuda:
         combined: Tensor = _kernels().combine(terms, shift)
@@ -171,7 +193,7 @@ def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None = None)
 
 
 def sums(a: Tensor, x: Tensor, members: int, mean: Tensor | None = None, b: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Σ a, Σ a · (x − mean) and, where there is b, Σ a · b over each member's channel, `[members, channels]` each."""
+    """Compute Σ a, Σ a · (x − mean) and, with b, Σ a · b over each member's channel, `[members, channels]` each."""
     if a.is_cuda:
         summed: tuple[Tensor, ...] = _kernels().sums(a, x, members, mean, b)
         return summed
@@ -183,7 +205,7 @@ def sums(a: Tensor, x: Tensor, members: int, mean: Tensor | None = None, b: Tens
 
 
 def moments(x: Tensor, members: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance (biased) of each member's channel, `[members, channels]` each."""
+    """Compute the mean and the (biased) variance of each member's channel, `[members, channels]` each."""
     if x.is_cuda:
         found: tuple[Tensor, Tensor] = _kernels().moments(x, members)
         return found
@@ -196,12 +218,12 @@ def _exact(x: Tensor) -> Tensor:
 
 
 def _by_member(x: Tensor, members: int) -> Tensor:
-    """`[members, batch, channels, places]`."""
+    """View a map as `[members, batch, channels, places]`."""
     by_member: Tensor = x.unflatten(0, (members, -1))
     return by_member.flatten(3)
 
 
 def _spread(values: Tensor, x: Tensor) -> Tensor:
-    """`[members, channels]` → a row for each of `x`, in a shape that broadcasts over it."""
+    """Repeat `[members, channels]` for each row of `x`, in a shape that broadcasts over it."""
     rows = values.repeat_interleave(len(x) // len(values), dim=0)
     return rows.reshape(*rows.shape, *[1] * (x.ndim - 2))

@@ -1,4 +1,4 @@
-"""Folding: the same function as plain per-member weights."""
+"""Folding: the same function, by plain weights per member."""
 
 import copy
 
@@ -17,8 +17,7 @@ from besnn.layers import (
     fold,
     tile,
 )
-from besnn.layers.folding.folded_layers import FoldedConv, FoldedLinear
-from besnn.layers.norm import from_packed, to_packed
+from besnn.layers.folding.folded_layers import FoldedLinear
 from besnn.model import cifar_resnet18, fashion_convnet, two_moons_mlp
 
 MEMBERS = 3
@@ -33,7 +32,7 @@ def relative_error(got, expected):
 
 
 def mirrored(x):
-    """What `MEMBERS` see where every second one looks at mirror images."""
+    """The rows of `MEMBERS` members, of which every second one gets mirror images."""
     return torch.cat([x, x.flip(3), x])
 
 
@@ -41,25 +40,20 @@ def targets(folded):
     return [node.target for node in folded.graph.nodes]
 
 
-grouped_or_not = pytest.mark.parametrize("grouped", [False, True], ids=["apart", "grouped"])
-
-
-@grouped_or_not
 @pytest.mark.parametrize("norm", ["shared", "member"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_equals_the_unfolded_network(network, norm, dtype, tolerance, grouped):
+def test_equals_the_unfolded_network(network, norm, dtype, tolerance):
     ensemble, x = network.ensemble(MEMBERS, norm, dtype), network.inputs(2, dtype)
-    folded = fold(ensemble, grouped=grouped)
+    folded = fold(ensemble)
     expected = ensemble(tile(x, MEMBERS))  # after folding, to see that nothing changed
     assert relative_error(folded(x), expected) < tolerance
     assert isinstance(folded, fx.GraphModule) == network.traced
 
 
-@grouped_or_not
 @pytest.mark.parametrize("batch", [1, 5])
-def test_takes_any_batch(network, batch, grouped):
+def test_takes_any_batch(network, batch):
     ensemble, x = network.ensemble(2), network.inputs(batch)
-    assert relative_error(fold(ensemble, grouped=grouped)(x), ensemble(tile(x, 2))) < 1e-12
+    assert relative_error(fold(ensemble)(x), ensemble(tile(x, 2))) < 1e-12
 
 
 def test_has_plain_weights_only_and_leaves_the_network_alone(network):
@@ -76,10 +70,9 @@ def test_has_plain_weights_only_and_leaves_the_network_alone(network):
     assert all(torch.equal(value, before[name]) for name, value in ensemble.state_dict().items())
 
 
-@grouped_or_not
-def test_input_is_not_tiled_before_the_first_layer(untiled_network, grouped):
-    folded, x = fold(untiled_network.ensemble(MEMBERS), grouped=grouped), untiled_network.inputs(2)
-    first = next(module for module in folded.modules() if isinstance(module, FoldedLinear | FoldedConv | _ConvNd))
+def test_input_is_not_tiled_before_the_first_layer(untiled_network):
+    folded, x = fold(untiled_network.ensemble(MEMBERS)), untiled_network.inputs(2)
+    first = next(module for module in folded.modules() if isinstance(module, FoldedLinear | _ConvNd))
     seen = []
     first.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape))
     folded(x)
@@ -95,18 +88,6 @@ def test_same_input_gives_the_same_output_and_is_left_alone(network):
     assert relative_error(first, second) == 0
 
 
-def test_convolutions_stay_packed_and_norms_disappear():
-    plain = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.MaxPool2d(2)
-    )
-    for norm in ("shared", "member"):
-        folded = fold(batch_ensemble(plain, MEMBERS, norm=norm), grouped=True)
-        assert targets(folded).count(from_packed) == 1  # for the output
-        assert to_packed not in targets(folded)
-        assert tile not in targets(folded)
-        assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
-
-
 def test_convolutions_stay_apart_and_norms_disappear():
     plain = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.MaxPool2d(2)
@@ -114,7 +95,7 @@ def test_convolutions_stay_apart_and_norms_disappear():
     for norm in ("shared", "member"):
         folded = fold(batch_ensemble(plain, MEMBERS, norm=norm))
         assert targets(folded).count(torch.cat) == 1  # for the output
-        assert not {tile, from_packed, to_packed}.intersection(targets(folded))
+        assert tile not in targets(folded)
         assert {type(module) for module in folded.modules() if not list(module.children())} == {
             nn.Conv2d,
             nn.ReLU,
@@ -193,7 +174,7 @@ def test_one_layer_under_two_names_is_folded_under_both():
     assert relative_error(folded(x), network(tile(x, 2))) < 1e-5
 
 
-def assert_taps_give_the_inner_layers_rows(ensemble, x, rows, **options):
+def assert_layer_outputs_are_the_layers_rows(ensemble, x, rows, **options):
     observed, seen = copy.deepcopy(ensemble), {}
     for name, layer in list(observed.named_modules())[1:]:
         layer.register_forward_hook(lambda module, arguments, output, name=name: seen.update({name: output}))
@@ -201,22 +182,22 @@ def assert_taps_give_the_inner_layers_rows(ensemble, x, rows, **options):
     tensors = {name: inner for name, inner in seen.items() if isinstance(inner, torch.Tensor)}
     kept = [name for name, inner in tensors.items() if inner._version == 0]  # an output that nothing overwrites later
     for names in [*((name,) for name in kept), kept]:
-        output, *tapped = fold(ensemble, *names, **options)(x)
-        for found, wanted in zip([output, *tapped], [expected, *(seen[name] for name in names)], strict=True):
+        output, *others = fold(ensemble, *names, **options)(x)
+        for found, wanted in zip([output, *others], [expected, *(seen[name] for name in names)], strict=True):
             assert relative_error(found, wanted) < 1e-12, names
 
 
-def test_tap_gives_the_inner_layers_rows_too(network):
+def test_layer_outputs_are_the_layers_rows(network):
     ensemble, x = network.ensemble(MEMBERS, "member"), network.inputs(2)
-    assert_taps_give_the_inner_layers_rows(ensemble, x, tile(x, MEMBERS))
+    assert_layer_outputs_are_the_layers_rows(ensemble, x, tile(x, MEMBERS))
 
 
-def test_tap_of_an_unknown_layer():
+def test_output_of_an_unknown_layer():
     with pytest.raises(InputError, match="no layer 'head': its layers are 0, 1"):
         fold(nn.Sequential(BatchEnsembleLinear(2, 3, members=2), nn.ReLU()), "head")
 
 
-def test_tapped_layer_keeps_its_own_output_in_front_of_a_norm(shake):
+def test_a_layer_before_a_norm_keeps_its_own_output(shake):
     network = shake(nn.Sequential(BatchEnsembleConv2d(3, 4, 3, members=2), nn.BatchNorm2d(4), nn.ReLU())).eval()
     x = torch.randn(2, 3, 5, 5)
     for name, depth in (("0", 1), ("1", 2), ("2", 3)):
@@ -240,12 +221,11 @@ def test_mixed_members():
 # --- mirror images for every second member ---
 
 
-@grouped_or_not
 @pytest.mark.parametrize("norm", ["shared", "member"])
-def test_mirrored_it_equals_the_unfolded_network(image_network, norm, grouped):
+def test_mirrored_it_equals_the_unfolded_network(image_network, norm):
     ensemble, x = image_network.ensemble(MEMBERS, norm), image_network.inputs(2)
     before = x.clone()
-    folded = fold(ensemble, grouped=grouped, mirror=True)
+    folded = fold(ensemble, mirror=True)
     found = folded(x)
     assert torch.equal(x, before)
     assert relative_error(found, ensemble(mirrored(x))) < 1e-12
@@ -260,9 +240,9 @@ def test_takes_images_in_another_memory_format(image_network, mirror):
     assert relative_error(found, expected) < 1e-12
 
 
-def test_mirrored_taps_give_the_inner_layers_rows(image_network):
+def test_mirrored_layer_outputs_are_the_layers_rows(image_network):
     ensemble, x = image_network.ensemble(MEMBERS, "member"), image_network.inputs(2)
-    assert_taps_give_the_inner_layers_rows(ensemble, x, mirrored(x), mirror=True)
+    assert_layer_outputs_are_the_layers_rows(ensemble, x, mirrored(x), mirror=True)
 
 
 @pytest.mark.parametrize("members", [1, 2])
@@ -298,8 +278,8 @@ def test_mirrored_it_exports_with_a_dynamic_batch(shake):
             assert relative_error(program.module()(x), ensemble(mirrored(x))) < 1e-5
 
 
-def test_mirror_images_of_what_is_no_image():
-    with pytest.raises(InputError, match=r"no mirror images of inputs of shape \[3\]: set mirror=False"):
+def test_mirror_images_of_a_table():
+    with pytest.raises(InputError, match=r"inputs of shape \[3\] are not images and have no mirror images: set mirror=False"):
         fold(BatchEnsembleLinear(3, 4, members=2), mirror=True)(torch.randn(2, 3))
 
 

@@ -1,5 +1,6 @@
-"""Fusing for a GPU: the same function, of fewer modules; on a GPU the kernels against plain PyTorch."""
+"""Fusing and streams: the same function; on a GPU the kernels against plain PyTorch."""
 
+import contextlib
 import copy
 
 import pytest
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from besnn.layers import batch_ensemble, fold
-from besnn.layers.folding.fuse import ConvReLU, FirstBlock, Pool, fuse
+from besnn.layers.folding.fuse import ConvReLU, FirstBlock, MemberStreams, Pool, fuse
 
 MEMBERS = 3
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
@@ -98,3 +99,59 @@ def test_first_block(device, channels, kernel, padding, bias):
     expected = [F.max_pool2d(torch.relu(conv.double()(x.double())), 2) for conv in copy.deepcopy(convs)]
     for got, wanted in zip(FirstBlock(convs)(x), expected, strict=True):
         assert (got - wanted).norm() / wanted.norm() < (1e-6 if device == "cpu" else 2e-3)  # a GPU takes products in TF32
+
+
+# --- members on streams of their own ---
+
+
+class NotedStream:
+    """A stream that records which others it waited for."""
+
+    current: "NotedStream"
+
+    def __init__(self):
+        self.waited_for = set()
+
+    def wait_stream(self, other):
+        self.waited_for |= {other, *other.waited_for}
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    main = NotedStream.current = NotedStream()
+
+    @contextlib.contextmanager
+    def on(stream):
+        before, NotedStream.current = NotedStream.current, stream
+        yield
+        NotedStream.current = before
+
+    monkeypatch.setattr(torch.cuda, "Stream", NotedStream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: NotedStream.current)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    return main
+
+
+@pytest.fixture
+def folded():
+    first = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
+    plain = nn.Sequential(first, nn.Conv2d(16, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 5))
+    return fold(batch_ensemble(plain.eval(), MEMBERS))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_each_member_has_a_stream_and_the_end_waits_for_all(noted, folded, fused):
+    network = fuse(folded) if fused else folded
+    streamed, x = MemberStreams(network), torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(streamed.run(x), network(x))
+    streams = set(streamed.streams.values())
+    assert len(streams) == MEMBERS
+    assert streams <= noted.waited_for
+    assert all(noted in stream.waited_for for stream in streams)  # for the input
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu(folded):
+    network, x = folded.to("cuda"), torch.randn(2, 1, 8, 8, device="cuda")
+    with torch.no_grad():
+        torch.testing.assert_close(MemberStreams(network).run(x), network(x), rtol=1e-3, atol=1e-3)

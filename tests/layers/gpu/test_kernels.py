@@ -152,7 +152,7 @@ def test_where_they_do_not_run_they_are_not_available(caplog, monkeypatch):
     monkeypatch.setattr(kernels, "_works", {})
     for _ in range(2):
         assert not kernels.available(torch.device("cpu"))  # without the interpreter
-    assert caplog.text.count("layers go on without Triton on cpu, slower") == 1
+    assert caplog.text.count("training on cpu runs without Triton, more slowly") == 1
     monkeypatch.setattr(kernels, "triton", None)
     assert not kernels.available(torch.device("cpu"))
 

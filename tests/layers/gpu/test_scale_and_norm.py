@@ -11,8 +11,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from besnn.layers.gpu import kernels, scale_and_norm
-from besnn.layers.gpu.inputs_only import gradients_of_inputs_only
-from besnn.layers.gpu.scale_and_norm import is_quick, normalise, scale_shift
+from besnn.layers.gpu.scale_and_norm import gradients_of_inputs_only, normalise, scale_shift, use_kernels
 
 MEMBERS, BATCH, CHANNELS, EPS = 2, 3, 4, 1e-3
 SPATIAL = {"sequence": (5,), "image": (2, 3), "volume": (2, 1, 2)}
@@ -182,7 +181,7 @@ def test_results_may_be_overwritten(x):
 
 
 class OnGPU(SimpleNamespace):
-    """What `is_quick` asks of a tensor."""
+    """What `use_kernels` asks of a tensor."""
 
     def __init__(self, *shape, dtype=torch.float32):
         values = torch.empty(shape, dtype=dtype)
@@ -197,19 +196,19 @@ def with_kernels(monkeypatch):
 
 @pytest.mark.usefixtures("with_kernels")
 def test_only_maps_on_a_gpu_are_quick():
-    assert is_quick(OnGPU(2, 3, 4))
-    assert not is_quick(torch.rand(2, 3, 4))
-    assert not is_quick(OnGPU(2, 3))
-    assert not is_quick(OnGPU(0, 3, 4))
-    assert not is_quick(OnGPU(2, 3, 4, dtype=torch.int64))
+    assert use_kernels(OnGPU(2, 3, 4))
+    assert not use_kernels(torch.rand(2, 3, 4))
+    assert not use_kernels(OnGPU(2, 3))
+    assert not use_kernels(OnGPU(0, 3, 4))
+    assert not use_kernels(OnGPU(2, 3, 4, dtype=torch.int64))
 
 
 @pytest.mark.usefixtures("with_kernels")
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, FakeTensorMode, forward_ad.dual_level])
 def test_where_nothing_is_to_be_learnt_or_all_looked_into_torchs_operations_are_used(context):
     with context():
-        assert not is_quick(OnGPU(2, 3, 4))
-    assert is_quick(OnGPU(2, 3, 4))
+        assert not use_kernels(OnGPU(2, 3, 4))
+    assert use_kernels(OnGPU(2, 3, 4))
 
 
 @pytest.mark.usefixtures("with_kernels")
@@ -226,7 +225,7 @@ def test_where_nothing_is_to_be_learnt_or_all_looked_into_torchs_operations_are_
 )
 def test_transforms_tracers_and_compilers_see_torchs_operations(transform):
     def function(x):
-        quick.append(is_quick(OnGPU(2, 3, 4)))
+        quick.append(use_kernels(OnGPU(2, 3, 4)))
         return 2 * x
 
     quick = []
