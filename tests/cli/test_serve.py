@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from besnn.serve import launch
+from besnn.serve import server as launch
 
 TOKEN = "correct-horse-battery-staple"
 

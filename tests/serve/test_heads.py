@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from besnn.serve.heads import MAX_HEAD_BYTES, LimitedHeads
-from besnn.serve.launch import listen
+from besnn.serve.server import listen
 
 
 async def count_bytes(scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,7 +8,8 @@ from besnn import Detector
 from besnn.data import two_moons
 from besnn.detection import DriftMonitor
 from besnn.errors import DataError
-from besnn.serve import Settings, drift_store
+from besnn.serve import Settings
+from besnn.serve import drift as drift_store
 from besnn.serve.traffic import KEPT, RECENT, Traffic
 
 ORDINARY = two_moons(500, seed=5).inputs

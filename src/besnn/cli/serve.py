@@ -71,9 +71,9 @@ def serve(
     from besnn.cli.output import note
     from besnn.errors import InputError
     from besnn.ray.session import require_ray
-    from besnn.serve.launch import listen, url_of
-    from besnn.serve.launch import serve as run
     from besnn.serve.security import access_settings
+    from besnn.serve.server import listen, url_of
+    from besnn.serve.server import serve as run
     from besnn.serve.settings import parse_settings, served_name
 
     if engine is Engine.RAY:

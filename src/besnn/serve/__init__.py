@@ -1,4 +1,4 @@
-"""The HTTP service around a detector: `create_app` makes it, `besnn.serve.launch` runs it."""
+"""The HTTP service around a detector: `create_app` makes it, `besnn.serve.server` runs it."""
 
 from typing import TYPE_CHECKING
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from besnn.detection import ConformalThreshold, DriftMonitor, DriftStatus
 from besnn.errors import BesnnError, DataError, InputError, one_line
-from besnn.serve.drift_store import DriftStore
+from besnn.serve.drift import DriftStore
 
 ROWS = 65_536
 CELLS = 1000

@@ -8,7 +8,7 @@ from http import HTTPMethod
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from besnn.serve.metrics import Metrics
+from besnn.serve.telemetry import Metrics
 
 _LOG = logging.getLogger(__name__)
 _METHODS = frozenset(HTTPMethod)

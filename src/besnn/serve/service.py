@@ -17,9 +17,9 @@ from besnn.predictions import Predictions
 from besnn.serve.batching import Batcher, Inputs, QueueFullError
 from besnn.serve.bodies import BodyLimits
 from besnn.serve.inputs import InputReader
-from besnn.serve.metrics import Metrics
 from besnn.serve.problems import Problem
 from besnn.serve.settings import Settings
+from besnn.serve.telemetry import Metrics
 from besnn.serve.traffic import Traffic
 
 FLUSH_SECONDS = 1.0

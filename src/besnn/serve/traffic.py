@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from besnn.detection import ConformalThreshold, DriftMonitor
 from besnn.errors import DataError
 from besnn.predictions import Predictions
-from besnn.serve.drift_store import DriftStore
+from besnn.serve.drift import DriftStore
 from besnn.serve.settings import Settings
 
 RECENT = 240

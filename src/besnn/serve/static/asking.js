@@ -1,7 +1,7 @@
 // From an input to an answer on the page. While one question is out, only the newest of those behind it is kept.
 
 import { predict, predictFiles, TokenNeeded } from "./api.js";
-import { showAnswer, verdict } from "./answer.js";
+import { showAnswer, verdict } from "./answers.js";
 import { byId, element, tellTrouble } from "./dom.js";
 
 const REMEMBERED = 24;

@@ -3,9 +3,9 @@
 import { getExamples, getModel, hasToken, TokenNeeded, useToken } from "./api.js";
 import { Asker } from "./asking.js";
 import { byId, percent, tellTrouble } from "./dom.js";
-import { drawingPanel } from "./drawing.js";
+import { drawingPanel } from "./images.js";
 import { gallery } from "./gallery.js";
-import { Plane } from "./plane.js";
+import { Plane } from "./tables.js";
 import { TableForm } from "./table.js";
 import { watchTraffic } from "./traffic.js";
 import { uploadPanel } from "./uploads.js";

@@ -16,9 +16,9 @@ from besnn.serve.app import create_app
 from besnn.serve.examples import Example
 from besnn.serve.heads import LimitedHeads
 from besnn.serve.logs import log_to_standard_error
-from besnn.serve.metrics import MULTIPROCESS_FOLDER
 from besnn.serve.process import exempt_from_collection
 from besnn.serve.settings import Settings
+from besnn.serve.telemetry import MULTIPROCESS_FOLDER
 from besnn.serve.worker import CANNOT_START, WorkerApp
 from besnn.storage.model_file import read_header
 

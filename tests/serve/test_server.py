@@ -26,9 +26,10 @@ from uvicorn.config import STARTUP_FAILURE
 from besnn import Detector
 from besnn.data import two_moons
 from besnn.errors import DataError
-from besnn.serve import Settings, launch
-from besnn.serve.launch import listen, serve, url_of
-from besnn.serve.metrics import MULTIPROCESS_FOLDER
+from besnn.serve import Settings
+from besnn.serve import server as launch
+from besnn.serve.server import listen, serve, url_of
+from besnn.serve.telemetry import MULTIPROCESS_FOLDER
 from besnn.serve.traffic import Traffic
 from besnn.serve.worker import WorkerApp
 from besnn.storage.model_file import read_header

@@ -7,8 +7,8 @@ import pytest
 
 from besnn.detection import DriftMonitor
 from besnn.errors import DataError
-from besnn.serve import drift_store
-from besnn.serve.drift_store import DriftStore
+from besnn.serve import drift as drift_store
+from besnn.serve.drift import DriftStore
 
 INCREMENT = """
 import sqlite3, sys, json
