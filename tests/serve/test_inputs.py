@@ -9,15 +9,16 @@ from PIL import Image
 
 from besnn.data import ImageSpec
 from besnn.data.images import Pixels
+from besnn.errors import InputError
 from besnn.serve import Settings
-from besnn.serve.images import read_uploads
+from besnn.serve.inputs import QUICK_BYTES, InputReader, decode_uploads
 from besnn.serve.problems import Problem
 
 SPEC = ImageSpec(8, channels=1)
 
 
 def read(data: bytes, max_pixels: int, name: str = "image 0") -> Pixels:
-    return read_uploads({name: data}, SPEC, Settings(max_image_pixels=max_pixels), Event())[name]
+    return decode_uploads({name: data}, SPEC, Settings(max_image_pixels=max_pixels), Event())[name]
 
 
 def saved(image: Image.Image, format: str) -> bytes:
@@ -52,21 +53,21 @@ def test_bombs_that_are_too_much_together_are_refused_before_any_is_unpacked():
     files = {f"image {place}": bomb(1000, 1000) for place in range(4)}  # unpacking one would show that it is not whole
     limits = {"max_image_pixels": 1_000_000, "max_request_pixels": 3_999_999}
     with pytest.raises(Problem, match="more than 3,999,999 pixels: send fewer") as refused:
-        read_uploads(files, SPEC, Settings.model_validate(limits), Event())
+        decode_uploads(files, SPEC, Settings.model_validate(limits), Event())
     assert (refused.value.status, refused.value.code) == (413, "images-too-large")
 
 
 def test_images_that_reach_the_limit_together_are_taken():
     files = {f"image {place}": saved(Image.new("L", (50, 40)), "PNG") for place in range(3)}
-    images = read_uploads(files, SPEC, Settings(max_request_pixels=6000), Event())
+    images = decode_uploads(files, SPEC, Settings(max_request_pixels=6000), Event())
     assert {name: image.shape for name, image in images.items()} == dict.fromkeys(files, (1, 8, 8))
 
 
 def test_nothing_is_unpacked_for_those_who_have_gone():
-    over = Event()
-    over.set()
+    expired = Event()
+    expired.set()
     with pytest.raises(TimeoutError):
-        read_uploads({"image 0": saved(Image.new("L", (8, 8)), "PNG")}, SPEC, Settings(), over)
+        decode_uploads({"image 0": saved(Image.new("L", (8, 8)), "PNG")}, SPEC, Settings(), expired)
 
 
 @pytest.mark.parametrize("format", ["GIF", "BMP", "TIFF", "PPM", "PDF", "EPS"])
@@ -92,3 +93,18 @@ def test_every_truncation_is_a_problem_or_an_image(format: str):
             assert shape == (1, 8, 8)
     assert codes == {"image-unreadable"}
     assert refused >= (len(whole) - 20) // 7  # all but those that lack the end marker only
+
+
+def test_only_short_bodies_without_files_are_read_at_once():
+    table, images = InputReader((2,), Settings()), InputReader((1, 2, 2), Settings())
+    assert table.is_quick(b'{"inputs": [[1, 2]]}')
+    assert images.is_quick(b'{"inputs": [[[[1, 2], [3, 4]]]]}')
+    assert not images.is_quick(b'{"inputs": ["aGVsbG8="]}')
+    for reader in (table, images):
+        assert not reader.is_quick(b" " * (QUICK_BYTES + 1))
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8), (3, 4), (1, 2, 3, 4)])
+def test_inputs_that_cannot_be_sent_are_refused(shape: tuple[int, ...]):
+    with pytest.raises(InputError, match="cannot serve"):
+        InputReader(shape, Settings())

@@ -1,4 +1,4 @@
-"""The service as processes: stopping, restarting, losing a worker."""
+"""Running the service: stopping, restarting and losing a worker; addresses; the limit on request heads."""
 
 import asyncio
 import contextlib
@@ -21,17 +21,18 @@ import numpy as np
 import psutil
 import pytest
 import torch
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
 from besnn import Detector
 from besnn.data import two_moons
 from besnn.errors import DataError
-from besnn.serve import Settings
-from besnn.serve import server as launch
-from besnn.serve.server import listen, serve, url_of
-from besnn.serve.telemetry import MULTIPROCESS_FOLDER
-from besnn.serve.traffic import Traffic
-from besnn.serve.worker import WorkerApp
+from besnn.serve import Settings, server
+from besnn.serve.drift import Traffic
+from besnn.serve.server import MAX_HEAD_BYTES, LimitedHeads, WorkerApp, freeze_objects, listen, run, url_of
 from besnn.storage.model_file import read_header
 
 PATIENCE = 120  # seconds; a loaded machine may need long to start a process
@@ -219,7 +220,7 @@ def kept_process() -> Iterator[None]:
 @pytest.mark.usefixtures("kept_process")
 def test_a_worker_makes_its_own_service(model_file: Path, moons_detector: Detector, capsys: pytest.CaptureFixture[str]):
     example = {"kind": "known", "input": [1.0, 2.0]}
-    app = WorkerApp(model_file, read_header(model_file)["sha256"], {"model_name": "own"}, [example], 2, "cpu")()
+    app = WorkerApp(model_file, read_header(model_file)["sha256"], Settings(model_name="own"), [example], 2, "cpu")()
 
     async def ask() -> list[dict]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
@@ -238,14 +239,14 @@ def test_a_worker_takes_no_other_model_than_the_rest_have(
     model_file: Path, digits_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     path = tmp_path / "served.safetensors"
-    make_app = WorkerApp(path, read_header(model_file)["sha256"], {}, [], 1, "cpu")
+    make_app = WorkerApp(path, read_header(model_file)["sha256"], Settings(), [], 1, "cpu")
     for found, reason in ((None, "does not exist"), (digits_file, "is not the file that the service was started with")):
         if found is not None:
             shutil.copy(found, path)
         with pytest.raises(SystemExit) as refused:
             make_app()
         (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
-        assert refused.value.code == STARTUP_FAILURE  # by which the supervisor knows that there is no use in another try
+        assert refused.value.code == STARTUP_FAILURE  # tells the supervisor not to try again
         assert (line["level"], line["event"]) == ("error", "model not loaded")
         assert f"{path} {reason}" in line["reason"]
 
@@ -255,13 +256,13 @@ def test_a_worker_takes_no_other_model_than_the_rest_have(
 def test_a_service_whose_workers_cannot_start_ends(
     model_file: Path, moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(launch, "_SILENT_SECONDS", 5)
+    monkeypatch.setattr(server, "_SILENT_SECONDS", 5)
     path = tmp_path / "served.safetensors"
     whole = model_file.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # the header is as it was, and the digest in it
     with listen("127.0.0.1", 0) as listener, pytest.raises(DataError, match="a worker could not start"):
-        serve(moons_detector, path, Settings(), [], listener, workers=2)
-    assert MULTIPROCESS_FOLDER not in os.environ
+        run(moons_detector, path, Settings(), [], listener, workers=2)
+    assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
 
 
 @pytest.mark.usefixtures("kept_process")
@@ -279,7 +280,84 @@ def test_an_interrupt_ends_it_in_good_order(model_file: Path, moons_detector: De
         client = threading.Thread(target=interrupt)
         client.start()
         with contextlib.suppress(KeyboardInterrupt):  # the event loop mostly passes it on, but may end before it comes to that
-            serve(moons_detector, model_file, Settings(), [], listener)
+            run(moons_detector, model_file, Settings(), [], listener)
         client.join()
     assert statuses == [200]
     assert not is_up(url)
+
+
+def is_collected(thing: object) -> bool:
+    return any(each is thing for each in gc.get_objects())
+
+
+def test_freezing_exempts_present_objects_from_collection_but_not_new_ones():
+    old: list[object] = []
+    assert is_collected(old)
+    try:
+        freeze_objects()
+        new: list[object] = []
+        assert not is_collected(old)
+        assert is_collected(new)
+    finally:
+        gc.unfreeze()
+
+
+async def count_bytes(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that answers with the length of the body."""
+    body = await Request(scope, receive).body()
+    await PlainTextResponse(str(len(body)))(scope, receive, send)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    with listen("127.0.0.1", 0) as listener:
+        counting = uvicorn.Server(uvicorn.Config(count_bytes, http=LimitedHeads, log_config=None, ws="none", lifespan="off"))
+        thread = threading.Thread(target=counting.run, args=([listener],), daemon=True)
+        thread.start()
+        while not counting.started:
+            time.sleep(0.01)
+        yield listener.getsockname()
+        counting.should_exit = True
+        thread.join(30)
+
+
+def flood(connection: socket.socket, start: bytes) -> None:
+    """Sends a head that is far longer than allowed."""
+    connection.sendall(start)
+    for _ in range(MAX_HEAD_BYTES // 64):
+        connection.sendall(b"a" * 4096)
+        time.sleep(0.0005)
+
+
+@pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Endless: "])
+def test_an_endless_head_is_cut_off(start: bytes, address: tuple[str, int]):
+    with socket.create_connection(address, timeout=30) as connection, pytest.raises((ConnectionResetError, BrokenPipeError)):
+        flood(connection, start)
+
+
+def test_a_long_head_is_told_its_limit(address: tuple[str, int]):
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * MAX_HEAD_BYTES)
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"longer than 65536 bytes" in answer
+
+
+def test_many_requests_and_long_bodies_on_one_connection_are_answered(address: tuple[str, int]) -> None:
+    connection = http.client.HTTPConnection(*address, timeout=30)
+    for size in (0, 10, 500_000, 3, 70_000, MAX_HEAD_BYTES, 1_000_000):
+        connection.request("POST", "/", body=b"x" * size, headers={"X-Half": "a" * (MAX_HEAD_BYTES // 2)})
+        assert connection.getresponse().read() == str(size).encode()
+    connection.close()
+
+
+def test_requests_sent_without_waiting_are_answered(address: tuple[str, int]) -> None:
+    request = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n" + b"x" * 50_000
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(5 * request)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 5:
+            received = connection.recv(65536)
+            assert received
+            answers += received
+    assert answers.count(b"50000") == 5

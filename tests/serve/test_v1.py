@@ -10,8 +10,7 @@ from PIL import Image
 from besnn import Detector
 from besnn.data import Dataset, two_moons
 from besnn.predictions import Predictions
-from besnn.serve import Settings
-from besnn.serve.inputs import QUICK_BYTES, InputReader
+from besnn.serve.inputs import QUICK_BYTES
 
 FORM = {"Content-Type": "multipart/form-data; boundary=x"}
 POINTS = two_moons(7, seed=3).inputs
@@ -143,15 +142,6 @@ def test_of_a_field_that_comes_twice_the_last_counts(moons_client: httpx.Client,
     body = f'{{"inputs": [[9, 9]], "inputs": {POINTS.tolist()}}}'
     response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
     check(response.json()["predictions"], moons_detector.predict(POINTS))
-
-
-def test_only_short_bodies_without_files_are_read_at_once():
-    table, images = InputReader((2,), Settings()), InputReader((1, 2, 2), Settings())
-    assert table.is_quick(b'{"inputs": [[1, 2]]}')
-    assert images.is_quick(b'{"inputs": [[[[1, 2], [3, 4]]]]}')
-    assert not images.is_quick(b'{"inputs": ["aGVsbG8="]}')
-    for reader in (table, images):
-        assert not reader.is_quick(b" " * (QUICK_BYTES + 1))
 
 
 def test_as_many_inputs_as_allowed_and_no_more(moons_detector: Detector, start):

@@ -9,7 +9,7 @@ import typer
 from besnn.cli.options import Json, Quiet
 
 if TYPE_CHECKING:
-    from besnn.serve.monitoring import Watched
+    from besnn.serve.drift import MonitoredFile
 
 
 def monitor(
@@ -40,18 +40,18 @@ def monitor(
     from besnn.cli.loading import load_detector
     from besnn.cli.output import announce
     from besnn.errors import InputError
-    from besnn.serve.monitoring import monitor_file
+    from besnn.serve.drift import monitor_file
 
     if not scores.is_file():
         raise InputError(f"{scores} is not a file: make one with besnn score MODEL INPUT -o scores.parquet")
     threshold = None if model is None else load_detector(model, calibrated=True).threshold
-    watched = monitor_file(scores, threshold, alarm_level=alarm_level, window=window, state=state)
-    status = watched.status
+    monitored = monitor_file(scores, threshold, alarm_level=alarm_level, window=window, state=state)
+    status = monitored.status
     facts = {
         "file": str(scores),
-        "inputs": watched.inputs,
-        "skipped": watched.skipped,
-        "flagged": watched.flagged,
+        "inputs": monitored.inputs,
+        "skipped": monitored.skipped,
+        "flagged": monitored.flagged,
         "steps": status.steps,
         "log_martingale": status.log_martingale,
         "alarm": status.alarm,
@@ -61,15 +61,15 @@ def monitor(
         "ood_rate": status.ood_rate,
         "ood_rate_interval": list(status.ood_rate_interval),
     }
-    announce(facts, _in_words(scores, watched, alarm_level, window), as_json=json, quiet=quiet)
+    announce(facts, _in_words(scores, monitored, alarm_level, window), as_json=json, quiet=quiet)
 
 
-def _in_words(scores: Path, watched: "Watched", alarm_level: float, window: int) -> list[str]:
+def _in_words(scores: Path, monitored: "MonitoredFile", alarm_level: float, window: int) -> list[str]:
     from besnn.cli.description import count
 
-    status = watched.status
-    left_out = f", {watched.skipped:,} more without a score" if watched.skipped else ""
-    lines = [f"{scores}: {count(watched.inputs, 'input')}, {watched.flagged:,} flagged as out-of-distribution{left_out}"]
+    status = monitored.status
+    left_out = f", {monitored.skipped:,} more without a score" if monitored.skipped else ""
+    lines = [f"{scores}: {count(monitored.inputs, 'input')}, {monitored.flagged:,} flagged as out-of-distribution{left_out}"]
     if status.ood_rate is not None:
         low, high = (100 * bound for bound in status.ood_rate_interval)
         recent = count(min(status.steps, window), "input")

@@ -71,16 +71,14 @@ def serve(
     from besnn.cli.output import note
     from besnn.errors import InputError
     from besnn.ray.session import require_ray
-    from besnn.serve.security import access_settings
-    from besnn.serve.server import listen, url_of
-    from besnn.serve.server import serve as run
-    from besnn.serve.settings import parse_settings, served_name
+    from besnn.serve.settings import access_settings, parse_settings, served_name
 
     if engine is Engine.RAY:
         require_ray("serve")
         if device != "auto":
             raise InputError(f"--device {device} is for this machine: on Ray, use --gpus-per-replica")
     else:
+        _require_extra()
         names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
         refuse_ray_options(dict(zip(names, (address, replicas, max_replicas, gpus_per_replica), strict=True)))
     access = access_settings(host, token_file, insecure, allow_host or [])
@@ -93,9 +91,23 @@ def serve(
         count = Replicas(replicas or 1, max_replicas, gpus_per_replica or 0.0)
         serve_on_ray(model, settings, chosen, host, port, count, address, partial(note, quiet=quiet))
         return
+    from besnn.serve.server import listen, run, url_of
+
     with listen(host, port) as listener:
         note(f"serving {model} at {url_of(listener)} (Ctrl-C stops it)", quiet=quiet)
         run(detector, model, settings, chosen, listener, workers)
+
+
+def _require_extra() -> None:
+    from importlib import import_module
+
+    from besnn.errors import InputError
+
+    try:
+        for module in ("fastapi", "httptools", "prometheus_client", "python_multipart", "uvicorn"):
+            import_module(module)
+    except ModuleNotFoundError:
+        raise InputError("the service needs the extra `serve`: pip install 'besnn[serve]'") from None
 
 
 def _examples(detector: "Detector", spec: str | None, data_dir: Path | None) -> "list[Example]":

@@ -62,7 +62,7 @@ def test_dropped_and_pasted_images_are_answered(opened, digits_page: httpx.Clien
 def test_a_file_that_is_no_image_is_explained(opened, digits_page: httpx.Client):
     with opened(digits_page, excused="status of 422") as page:
         page.locator("#files").set_input_files({"name": "x.png", "mimeType": "image/png", "buffer": b"not an image"})
-        expect(page.get_by_role("alert")).to_contain_text("not a whole PNG, JPEG or WebP image")
+        expect(page.get_by_role("alert")).to_contain_text("not a complete PNG, JPEG or WebP image")
 
 
 def test_drawing_by_mouse(opened, big_digits_page: httpx.Client):
