@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.errors import FAILED, exit_code_of
 from besnn.cli.options import Device, Quiet
-from besnn.cli.output import note, to_json
+from besnn.cli.output import FAILED, exit_code_of, note, to_json
 
 if TYPE_CHECKING:
     from benchmarks.results import Findings

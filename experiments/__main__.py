@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.errors import exit_code_of
 from besnn.cli.options import DataDir, Device, Quiet
+from besnn.cli.output import exit_code_of
 
 if TYPE_CHECKING:
     from experiments.execution import Measure

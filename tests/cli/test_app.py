@@ -11,8 +11,8 @@ import torch
 import typer
 
 from besnn.cli.app import app, main
-from besnn.cli.errors import exit_code_of, explain
 from besnn.cli.options import complete_data, complete_device
+from besnn.cli.output import exit_code_of, explain
 from besnn.errors import BesnnError, DataError, InputError, NotReadyError
 
 COMMANDS = [["demo"], ["train"], ["calibrate"], ["evaluate"], ["score"], ["inspect"], ["recipes"]]
@@ -130,4 +130,4 @@ def test_an_interrupt_is_quiet(capsys, error):
 
 def test_explain_names_the_command_whose_help_helps(besnn):
     assert "besnn calibrate --help" in besnn("calibrate").err
-    assert explain(typer.BadParameter("x"))[1].endswith("(besnn --help tells how)")
+    assert explain(typer.BadParameter("x"))[1].endswith("(see besnn --help)")

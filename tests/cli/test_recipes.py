@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from besnn.cli.reference import recipe_reference
+from besnn.cli.recipes import recipe_reference
 from besnn.training import Recipe, load_recipe, parse_recipe, shipped_recipes
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recipes.md"

@@ -41,7 +41,7 @@ CASES = [
     ("train two-moons -o {out} --set nonsense", USE, "write it as field=value"),
     ("train two-moons -o {out} --epochs 0", USE, "'training.epochs' is 0"),
     ("train two-moons -o {out} --alpha 1", USE, "'calibration.alpha' is 1.0"),
-    ("train two-moons -o {out} --method nonsense", USE, "'nonsense' is not one of 'be-snn'"),
+    ("train two-moons -o {out} --method nonsense", USE, "'nonsense': use one of 'be-snn'"),
     ("train two-moons -o {out} --method duq --members 3", USE, "'method.members' is unknown"),
     ("train two-moons -o {out} --strategy nonsense", USE, "nonsense"),
     ("train two-moons -o {out} --devices 0", USE, "--devices"),
@@ -84,7 +84,7 @@ CASES = [
     ("evaluate {model} --in two-moons --out two-moons nonsense", USE, "'nonsense' is neither a built-in set"),
     ("evaluate {model} --in two-moons --out digits", USE, "holds images"),
     ("evaluate {model} --in {tmp}/points.csv --out two-moons", USE, "has no labels"),
-    ("evaluate {model} --in two-moons --out two-moons --report {tmp}/report.pdf", USE, "end its name in .html"),
+    ("evaluate {model} --in two-moons --out two-moons --report {tmp}/report.pdf", USE, "its name must end in .html"),
     ("evaluate {uncalibrated} --in two-moons --out two-moons", USE, "is not calibrated: run `besnn calibrate"),
     ("evaluate {model} --in two-moons --out two-moons --json {model}", USE, "--json {model} is a file that this command reads"),
     (

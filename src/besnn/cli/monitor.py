@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.options import Json, Quiet
+from besnn.cli.output import announce, count
 
 if TYPE_CHECKING:
     from besnn.serve.drift import MonitoredFile
@@ -38,7 +39,6 @@ def monitor(
     Without --model, only a change within SCORES can be seen, not one before its first row.
     """
     from besnn.cli.loading import load_detector
-    from besnn.cli.output import announce
     from besnn.errors import InputError
     from besnn.serve.drift import monitor_file
 
@@ -65,8 +65,6 @@ def monitor(
 
 
 def _in_words(scores: Path, monitored: "MonitoredFile", alarm_level: float, window: int) -> list[str]:
-    from besnn.cli.description import count
-
     status = monitored.status
     left_out = f", {monitored.skipped:,} more without a score" if monitored.skipped else ""
     lines = [f"{scores}: {count(monitored.inputs, 'input')}, {monitored.flagged:,} flagged as out-of-distribution{left_out}"]

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, Address, DataDir, Device, Engine, Model, Quiet, complete_data, refuse_ray_options
+from besnn.cli.options import (
+    DATA_HELP,
+    Address,
+    DataDir,
+    Device,
+    Engine,
+    Model,
+    Quiet,
+    complete_data,
+    refuse_local_device,
+    refuse_ray_options,
+)
 
 if TYPE_CHECKING:
     from besnn.detector import Detector
@@ -69,14 +80,12 @@ def serve(
     """
     from besnn.cli.loading import load_detector
     from besnn.cli.output import note
-    from besnn.errors import InputError
     from besnn.ray.session import require_ray
     from besnn.serve.settings import access_settings, parse_settings, served_name
 
     if engine is Engine.RAY:
         require_ray("serve")
-        if device != "auto":
-            raise InputError(f"--device {device} is for this machine: on Ray, use --gpus-per-replica")
+        refuse_local_device(device, instead="--gpus-per-replica")
     else:
         _require_extra()
         names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
