@@ -1,14 +1,11 @@
-"""Peak memory of `besnn score` on a million rows of a table: it must not grow with the table.
+"""Peak memory of `besnn score` on a million rows of a table, which must not grow with the table.
 
-    python benchmarks/score_memory.py [--rows 1000000] [--json FILE]
-
-A small detector is trained, a table is written a part at a time, and a fresh process scores it. Reported is that process's
-peak resident memory, before and after: what the imports and the model need, and what scoring adds.
+A small detector is trained, a table is written in parts, and a fresh process scores it. The record holds that process's peak
+resident memory before scoring (imports and the model) and what scoring adds. A process inherits its parent's peak, so this
+module imports besnn only where it is needed.
 """
 
-import argparse
 import json
-import platform
 import resource
 import subprocess
 import sys
@@ -16,56 +13,47 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COLUMNS = 10
 LIMIT_MB = 300
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--formats", nargs="+", default=["parquet", "csv"], choices=["parquet", "csv"])
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--child", nargs=3, metavar=("MODEL", "TABLE", "SCORES"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.child:
-        print(json.dumps(score(*map(Path, arguments.child))))
-        return
-    figures = measure(arguments.rows, arguments.formats)
-    print(json.dumps(figures, indent=1))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    sys.exit(any(figure["added_mb"] > LIMIT_MB for figure in figures["runs"]))
-
-
-def measure(rows: int, formats: list[str]) -> dict[str, object]:
+def measure_table_memory(rows: int) -> dict[str, Any]:
+    """Score tables of `rows` and of a hundredth as many rows; return the record."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        train(folder)
-        runs = []
-        for suffix in formats:
-            for count in (rows // 100, rows):
-                table = write_table(folder / f"table.{suffix}", count)
-                child = [sys.executable, __file__, "--child", folder / "model.safetensors", table, folder / f"scores.{suffix}"]
-                done = subprocess.run([str(part) for part in child], capture_output=True, text=True, check=True)
-                runs.append({"format": suffix, "rows": count, "table_mb": round(table.stat().st_size / 2**20, 1)})
-                runs[-1] |= json.loads(done.stdout.splitlines()[-1])
-                table.unlink()
-    return {"columns": COLUMNS, "limit_mb": LIMIT_MB, "machine": platform.machine(), "runs": runs}
+        model = _train(Path(name))
+        runs = [_measure_table(model, suffix, count) for suffix in ("parquet", "csv") for count in (rows // 100, rows)]
+    from benchmarks.documents import bench_record
+
+    return bench_record("memory", {"columns": COLUMNS, "limit_mb": LIMIT_MB, "runs": runs})
 
 
-def train(folder: Path) -> None:
-    """A detector by the `table` recipe, in a process of its own."""
-    table = write_table(folder / "training.csv", 5000, labelled=True)
-    besnn = Path(sys.executable).with_name("besnn")
-    command = [besnn, "train", table, "-o", folder / "model.safetensors", "--epochs", "2", "--quiet"]
+def _measure_table(model: Path, suffix: str, rows: int) -> dict[str, Any]:
+    table = _write_table(model.with_name(f"table.{suffix}"), rows)
+    child = [sys.executable, "-m", "benchmarks.table_memory", model, table, model.with_name(f"scores.{suffix}")]
+    done = subprocess.run([str(part) for part in child], capture_output=True, text=True, check=True)
+    figures: dict[str, Any] = {"format": suffix, "rows": rows, "table_mb": round(table.stat().st_size / 2**20, 1)}
+    table.unlink()
+    figures |= json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _train(folder: Path) -> Path:
+    """Train a detector by the `table` recipe, in a process of its own."""
+    table, model = _write_table(folder / "training.csv", 5000, labelled=True), folder / "model.safetensors"
+    command = [sys.executable, "-m", "besnn", "train", table, "-o", model, "--epochs", "2", "--quiet"]
     subprocess.run([str(part) for part in command], check=True)
+    return model
 
 
-def write_table(path: Path, rows: int, labelled: bool = False) -> Path:
+def _write_table(path: Path, rows: int, labelled: bool = False) -> Path:
     from besnn.writers import table_writer
 
-    batches = make_rows(rows, labelled)
+    batches = _make_rows(rows, labelled)
     first = next(batches)
     with table_writer(path, first.schema) as write:
         write(first)
@@ -74,8 +62,8 @@ def write_table(path: Path, rows: int, labelled: bool = False) -> Path:
     return path
 
 
-def make_rows(rows: int, labelled: bool) -> Iterator:
-    """Two clusters, a part at a time."""
+def _make_rows(rows: int, labelled: bool) -> Iterator["pa.RecordBatch"]:
+    """Yield two clusters in parts of 10,000 rows."""
     import numpy as np
     import pyarrow as pa
 
@@ -87,8 +75,8 @@ def make_rows(rows: int, labelled: bool) -> Iterator:
         yield pa.RecordBatch.from_pydict(columns | ({"label": labels} if labelled else {}))
 
 
-def score(model: Path, table: Path, target: Path) -> dict[str, float]:
-    """Scores in this process; what `besnn score` does, with a look at the memory before it."""
+def score_in_this_process(model: Path, table: Path, target: Path) -> dict[str, float]:
+    """Score a table as `besnn score` does, and return the peak memory before and what scoring adds."""
     from besnn.batch import score_file
     from besnn.detector import Detector
 
@@ -97,14 +85,14 @@ def score(model: Path, table: Path, target: Path) -> dict[str, float]:
     tally = score_file(detector, str(table), target)
     seconds = time.perf_counter() - began
     assert tally.failed == 0
-    added = peak_mb() - before
-    return {"imports_mb": before, "added_mb": round(added, 1), "seconds": round(seconds, 1)}
+    return {"imports_mb": before, "added_mb": round(peak_mb() - before, 1), "seconds": round(seconds, 1)}
 
 
 def peak_mb() -> float:
+    """Return the peak resident memory of this process in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(score_in_this_process(*map(Path, sys.argv[1:]))))

@@ -1,7 +1,4 @@
-"""The service against its own description, and against mutated bodies (benchmarks/serve_fuzz.py sends many more)."""
-
-import runpy
-from pathlib import Path
+"""The service against its own description, and against mutated bodies (`python -m benchmarks serve-fuzz` sends many more)."""
 
 import httpx
 import numpy as np
@@ -11,11 +8,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import positive_data_acceptance
 
+from benchmarks.serve_fuzz import fuzz
 from besnn import Detector
 from besnn.data import Dataset, digits, two_moons
 from besnn.serve.examples import choose_examples
 
-FUZZ = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "serve_fuzz.py"))["fuzz"]
 BODIES = 1500
 MAX_GROWTH = 64  # MiB; a leak of one body per request would be several times that in the long run
 
@@ -93,7 +90,7 @@ def test_a_token_is_part_of_the_description_where_there_is_one(moons_detector: D
 
 
 def check_mutated(detector: Detector, inputs: np.ndarray) -> None:
-    run = FUZZ(detector, inputs, BODIES)
+    run = fuzz(detector, inputs, BODIES)
     assert {"200", "400", "422"} <= run["statuses"].keys()  # some stay valid, and others are wrong in different ways
     assert sum(run["statuses"].values()) == BODIES
     assert run["memory_growth_mib"] < MAX_GROWTH
