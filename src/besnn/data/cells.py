@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from besnn.data.blocks import Label
+from besnn.data.rows import Label
 
 # What a cell must look like to be read as a number; the words for NaN and infinity are no numbers here.
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from besnn.data.arrays import Rows, inputs_from_rows
-from besnn.data.blocks import Block, Label, collect
 from besnn.data.dataset import Dataset
+from besnn.data.rows import Block, Label, collect
 from besnn.errors import DataError, one_line
 
 BLOCK_ROWS = 1024

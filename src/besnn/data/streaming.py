@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from besnn.data import npz, tables
-from besnn.data.blocks import Block
 from besnn.data.dataset import Inputs
 from besnn.data.folder import DECODE_THREADS, walk_files
 from besnn.data.images import ImageSpec, Pixels, read_image
 from besnn.data.messages import writable
+from besnn.data.rows import Block
 from besnn.data.sources import Kind, conform, kind_of, load, one_line_errors
 from besnn.errors import DataError, InputError
 

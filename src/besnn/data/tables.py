@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from besnn.data.blocks import Block, collect
 from besnn.data.cells import reason_not_finite, to_labels, to_numbers
 from besnn.data.dataset import Dataset
+from besnn.data.rows import Block, collect
 from besnn.data.utf8 import valid_utf8
 from besnn.errors import DataError, one_line
 

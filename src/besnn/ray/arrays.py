@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet
 
 from besnn.data import Batch, ImageSpec, stream
-from besnn.data.blocks import Block
+from besnn.data.rows import Block
 from besnn.data.streaming import numbered_batches
 from besnn.data.tables import BLOCK_ROWS, choose_columns, table_errors, to_block
 from besnn.ray.locations import Location
