@@ -17,9 +17,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from besnn.data import Dataset, Inputs
-from besnn.data.arrays import inputs_from_rows
-from besnn.data.precision import Rounding
-from besnn.data.splits import split_indices
+from besnn.data.dataset import split_indices
+from besnn.data.rows import Rounding, rows_from_array
 from besnn.detection import ConformalThreshold
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
@@ -251,11 +250,11 @@ def _training_table(rows: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.fl
 
 def _images(rows: NDArray[Any]) -> Inputs:
     """Images as uint8."""
-    images, errors = inputs_from_rows(rows)
-    for row, error in enumerate(errors):
+    images = rows_from_array(rows)
+    for row, error in enumerate(images.errors):
         if error:
             raise InputError(f"image {row} has {error}: pass whole numbers from 0 to 255, or floats in [0, 1]")
-    return images
+    return images.inputs
 
 
 @contextlib.contextmanager

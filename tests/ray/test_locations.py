@@ -4,7 +4,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from besnn.data.folder import walk_files
+from besnn.data.folder import list_files
 from besnn.errors import DataError, InputError
 from besnn.ray.locations import Location
 
@@ -37,7 +37,7 @@ def test_a_path_means_the_same_in_every_process(tmp_path, monkeypatch):
 
 
 def test_files_come_in_one_order_wherever_they_lie(tree, archive):
-    expected = [(path.relative_to(tree).as_posix(), path.stat().st_size) for path in walk_files(tree)]
+    expected = [(path.relative_to(tree).as_posix(), path.stat().st_size) for path in list_files(tree)]
     assert [name for name, _ in expected] == ["a.png", "b.png", "a/c/1.png", "b/10.png", "b/2.png"]
     assert list(Location.parse(str(tree)).files()) == expected
     assert list(Location.parse(archive).files()) == expected

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from besnn.batch import image_spec
 from besnn.checks import choose_device
-from besnn.data import Dataset, keep_classes, load, npz
+from besnn.data import Dataset, keep_classes, load
 from besnn.data.catalogue import parse_name
 from besnn.data.folder import open_folder
+from besnn.data.formats import column_names, holds_table
 from besnn.data.sources import Kind, kind_of
-from besnn.data.tables import column_names
 from besnn.detector import Detector
 from besnn.errors import DataError, InputError, NotReadyError
 from besnn.training import Recipe, load_recipe, shipped_recipes
@@ -109,17 +109,11 @@ def choose_recipe(spec: str, overrides: Iterable[str] = ()) -> Recipe:
     name = spec.partition(":")[0]
     if kind is Kind.BUILT_IN and name in shipped_recipes():
         return load_recipe(name, [f"data.source={spec}", *overrides])
-    is_table = kind is Kind.TABLE or (kind is Kind.NPZ and _holds_rows(Path(spec)))
+    is_table = kind in (Kind.TABLE, Kind.ARRAYS) and holds_table(Path(spec))
     base = [setting("data.source", spec), setting("name", Path(spec).stem if parse_name(spec) is None else name)]
     if kind is not Kind.FOLDER and not is_table:
         base.append("data.image=null")
     return load_recipe(TABLE if is_table else IMAGES, [*base, *overrides])
-
-
-def _holds_rows(path: Path) -> bool:
-    """Tell whether an `.npz` holds table rows rather than images."""
-    first = next(npz.read_blocks(path), None)
-    return first is not None and first.inputs.ndim == 2
 
 
 def setting(field: str, value: object) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow.parquet
 
 from besnn.data import Batch, ImageSpec, stream
-from besnn.data.rows import Block
-from besnn.data.streaming import numbered_batches
-from besnn.data.tables import BLOCK_ROWS, choose_columns, table_errors, to_block
+from besnn.data.formats import reading
+from besnn.data.rows import Rows, numbered_batches
+from besnn.data.tables import BLOCK_ROWS, choose_columns, rows_from_cells
 from besnn.ray.locations import Location
 from besnn.ray.source import Row, Span
 
@@ -32,7 +32,7 @@ class ArraySource:
 
     def batches(self, row: Row) -> Iterator[Batch]:
         """The inputs of a chunk."""
-        block = Block(np.asarray(row["inputs"]), list(row["errors"]), labels=[])
+        block = Rows(np.asarray(row["inputs"]), list(row["errors"]))
         return numbered_batches([block], self.batch_rows, start=row["chunk"] * self.chunk_rows)
 
     @staticmethod
@@ -116,7 +116,7 @@ class ParquetSource(ArraySource):
         cls, location: Location, columns: Sequence[str] | int, label: str, *, chunk_rows: int, batch_rows: int
     ) -> "ParquetSource":
         """Reads the file's footer."""
-        with table_errors(location.name), location.opened() as file, pyarrow.parquet.ParquetFile(file) as table:
+        with reading(location.name), location.opened() as file, pyarrow.parquet.ParquetFile(file) as table:
             names, footer = table.schema_arrow.names, table.metadata
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         return cls(
@@ -149,12 +149,12 @@ class ParquetSource(ArraySource):
         blocks = self._blocks(first * self.chunk_rows, min(stop * self.chunk_rows, self.rows))
         return self._rows(numbered_batches(blocks, self.chunk_rows), first)
 
-    def _blocks(self, first: int, stop: int) -> Iterator[Block]:
+    def _blocks(self, first: int, stop: int) -> Iterator[Rows]:
         """The rows from `first` to before `stop`."""
         groups = range(self._group_of(first), self._group_of(stop - 1) + 1)
         position = self.starts[groups[0]]
         with (
-            table_errors(self.location.name),
+            reading(self.location.name),
             self.location.opened() as file,
             pyarrow.parquet.ParquetFile(file) as table,
         ):
@@ -162,7 +162,7 @@ class ParquetSource(ArraySource):
                 low, high = max(first - position, 0), min(stop - position, batch.num_rows)
                 position += batch.num_rows
                 if low < high:
-                    yield to_block(batch.slice(low, high - low), self.columns)
+                    yield rows_from_cells(batch.slice(low, high - low), self.columns)
 
     def _group_of(self, row: int) -> int:
         return bisect.bisect_right(self.starts, row) - 1

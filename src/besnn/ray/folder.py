@@ -8,9 +8,8 @@ from functools import partial
 from itertools import islice
 
 from besnn.data import Batch, ImageSpec, decode_image
+from besnn.data.folder import image_batches, writable
 from besnn.data.images import Pixels, read_image
-from besnn.data.messages import writable
-from besnn.data.streaming import image_batches
 from besnn.errors import BesnnError, DataError
 from besnn.ray.locations import Location
 from besnn.ray.source import Row, Span

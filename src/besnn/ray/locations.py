@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import fsspec  # type: ignore[import-untyped]  # has no types
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # nor here
 
-from besnn.data.folder import walk_files
+from besnn.data.folder import list_files
 from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.storage.files import atomic_path
 
@@ -125,14 +125,14 @@ class Location:
                 raise type(error)(str(error).replace(copy.name, self.name)) from None
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Every file under a folder, as its name within it and its size, in the order of `walk_files`; or the file itself."""
+        """Every file under a folder, as its name within it and its size, in the order of `list_files`; or the file itself."""
         with self._errors():
             filesystem, root = self._open()
             if not filesystem.isdir(root):
                 yield PurePosixPath(root).name, filesystem.size(root)
                 return
             if (local := self.local) is not None:
-                for file in walk_files(local):
+                for file in list_files(local):
                     yield file.relative_to(local).as_posix(), file.stat().st_size
                 return
             for parent, folders, files in filesystem.walk(root, detail=True):

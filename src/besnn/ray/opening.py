@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from besnn.batch import IMAGE_ROWS, TABLE_ROWS, image_spec
+from besnn.data import describe_formats
 from besnn.data.catalogue import parse_name
-from besnn.data.sources import KINDS, Kind
+from besnn.data.sources import Kind, kind_of_suffix
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.ray.arrays import ParquetSource, StreamSource
@@ -78,9 +79,9 @@ def _array_chunk(detector: Detector, batch_rows: int) -> int:
 def _kind_of(location: Location) -> Kind:
     if location.is_folder():
         return Kind.FOLDER
-    kind = KINDS.get(location.suffix)
+    kind = kind_of_suffix(location.suffix)
     if kind is None or not location.is_file():
         raise InputError(
-            f"{location.name!r} is neither a built-in set nor a folder of images, an image, an .npz, a .csv or a .parquet file"
+            f"{location.name!r} is neither a built-in set nor a folder of images, an image or {describe_formats()}"
         )
     return kind

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from besnn.data import Dataset, StreamingFolder, require_classes
-from besnn.data.dataset import rows_of_classes
-from besnn.data.splits import split_indices
+from besnn.data.dataset import rows_of_classes, split_indices
 from besnn.errors import InputError
 from besnn.recipe.config import DataConfig
 from besnn.training.batches import Data, load_rows
