@@ -9,7 +9,7 @@ from besnn.data import Dataset, keep_classes, load
 from besnn.detection.scoring import Scoring
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
-from besnn.model.inner import layer_blocks
+from besnn.model.feature_layers import layer_blocks
 from besnn.recipe.config import ScoreConfig
 from besnn.training.batches import Data
 from besnn.training.choose_score import all_scores, combine, fit_densities, of_kind

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from besnn.detection.scoring import COMBINED
-from besnn.model.inner import layer_blocks
+from besnn.model.feature_layers import layer_blocks
 from experiments.comparison import Row
 from experiments.hunt import hunt_records, shown_auroc
 from experiments.layers import CANDIDATES, COMBINED_LAYERS, score_name

@@ -14,8 +14,8 @@ from besnn.detection.neighbours import NearestNeighbourDensity
 from besnn.detection.scores import scores_for
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
+from besnn.model.feature_layers import inner_features, layer_names
 from besnn.model.inference import GPU_TYPE
-from besnn.model.inner import inner_features, layer_names
 from besnn.recipe.config import ScoreConfig
 from besnn.training import Recipe
 from besnn.training.batches import Data, in_order, open_source

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from besnn.data import load, made_up_outliers
 from besnn.detection.combined import CombinedScore
 from besnn.errors import InputError
-from besnn.model.inner import layer_names
+from besnn.model.feature_layers import layer_names
 from besnn.training import build_method, load_recipe
 from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector

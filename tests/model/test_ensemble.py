@@ -82,7 +82,9 @@ def test_rows_that_stand_member_major_are_not_mirrored(looks_twice, images):
 @pytest.mark.parametrize("members", [1, 3])
 def test_only_images_have_mirror_images(members):
     model = BESNN(nn.Linear(2, 4), num_classes=2, feature_dim=4, members=members, mirror=True)
-    with pytest.raises(InputError, match=r"no mirror images of inputs of shape \[2\]: set mirror=False") as caught:
+    with pytest.raises(
+        InputError, match=r"inputs of shape \[2\] are not images and have no mirror images: set mirror=False"
+    ) as caught:
         model.eval()(torch.zeros(7, 2))
     assert "\n" not in str(caught.value)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from besnn.errors import InputError
 from besnn.layers import Initialiser
-from besnn.model.distance import class_moments, kernel_log_probabilities, squared_distances
+from besnn.model.class_features import class_moments, kernel_log_probabilities, squared_distances
 from besnn.model.ensemble import BatchEnsembled
 from besnn.model.extractor import as_batch_ensemble, check_sizes
 from besnn.model.generator import ClassFeatureGenerator

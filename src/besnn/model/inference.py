@@ -14,10 +14,10 @@ from besnn.errors import InputError
 from besnn.layers import WithLayerOutputs, batch_ensemble, fold, members_of, mirror_views, ones
 from besnn.layers.folding.folded_layers import FoldedLinear
 from besnn.layers.folding.fuse import MemberStreams, fuse
-from besnn.model.inner import by_member, inner_features, layer_names
+from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
+from besnn.model.feature_layers import by_member, inner_features, layer_names
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier
-from besnn.model.replay import CudaGraphs, Network, Outputs, Replayed
 
 _logger = logging.getLogger(__name__)
 CPU_IMAGES = 32

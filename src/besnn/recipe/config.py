@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from besnn.model.inner import layer_names
+from besnn.model.feature_layers import layer_names
 from besnn.recipe.methods import BatchEnsembleConfig, BESNNConfig, MethodConfig, SoftmaxConfig
 from besnn.recipe.section import Fraction, Section, Weight
 

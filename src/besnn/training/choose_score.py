@@ -19,7 +19,7 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
 from besnn.model import InferenceNetwork, OODClassifier
-from besnn.model.inner import existing_layers, layer_blocks
+from besnn.model.feature_layers import existing_layers, layer_blocks
 from besnn.recipe.config import AUTO, METHOD, ScoreConfig
 from besnn.training.batches import Data, in_order, open_source
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from besnn.model.replay import CudaGraphs, Network, Outputs, Replayed
+from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
 
 
 def double(batch: Tensor) -> Outputs:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from besnn.errors import InputError
-from besnn.model.inner import GRID, inner_features, layer_blocks, layer_names, on_grid
+from besnn.model.feature_layers import GRID, inner_features, layer_blocks, layer_names, on_grid
 
 
 def draw(*shape):
