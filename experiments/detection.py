@@ -9,7 +9,7 @@ from besnn.data import Dataset, keep_classes, load
 from besnn.detection.scoring import Scoring
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
-from besnn.model.feature_layers import layer_blocks
+from besnn.model.feature_layers import layer_groups
 from besnn.recipe.config import ScoreConfig
 from besnn.training.batches import Data
 from besnn.training.choose_score import all_scores, combine, fit_densities, of_kind
@@ -64,7 +64,7 @@ def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, v
     The score that decides stays. There is no combination without validation data.
     """
     decides = detector.scoring
-    everywhere = max(1, len(layer_blocks(config.layer)))
+    everywhere = max(1, len(layer_groups(config.layer)))
     missing = [kind for kind in config.densities if len(of_kind(decides.densities, kind)) < everywhere]
     densities = decides.densities | (fit_densities(detector, config, missing, training) if missing else {})
     combined = decides.combined

@@ -14,7 +14,7 @@ from besnn.detection.neighbours import NearestNeighbourDensity
 from besnn.detection.scores import scores_for
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
-from besnn.model.feature_layers import inner_features, layer_names
+from besnn.model.feature_layers import layer_features, layer_names
 from besnn.model.inference import GPU_TYPE
 from besnn.recipe.config import ScoreConfig
 from besnn.training import Recipe
@@ -75,7 +75,7 @@ def layer_outputs(
             with torch.autocast(x.device.type, GPU_TYPE, enabled=x.is_cuda):  # as the detector does
                 features = model.features(x)
             evidence = model.evidence(features.to(x.dtype))
-            yield evidence, {layer: inner_features(seen, layer, model.members, evidence.dtype) for layer in layers}
+            yield evidence, {layer: layer_features(seen, layer, model.members, evidence.dtype) for layer in layers}
             for parts in seen.values():
                 parts.clear()
     finally:

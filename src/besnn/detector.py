@@ -35,7 +35,7 @@ class Detector:
         class_names: by class index.
         recipe: what the model was built from; with None the file can only be loaded with a model of the same kind at hand.
         scoring: the score to decide by; the method's own unless given.
-        layer: the inner layer whose features density scores look at, or several, see `besnn.model.feature_layers.layer_blocks`; Φ's
+        layer: the layer whose features density scores use, or several (see `besnn.model.feature_layers.layer_groups`); Φ's
             output unless given.
         provenance: where it comes from; see `besnn.training.record`.
         feature_names: names of table columns.

@@ -227,9 +227,9 @@ def test_input_without_a_batch(case):
         case.build(2)(one)
 
 
-@pytest.mark.parametrize("members", [0, -1, 1.5, True, "4", None])
+@pytest.mark.parametrize("members", [0, -1, 1.5, "4", None])
 def test_wrong_members(case, members):
-    with pytest.raises(InputError, match=r"members=.*: pass a whole number of members, 1 or more"):
+    with pytest.raises(InputError, match=r"members=.*: give a whole number, 1 or more"):
         case.build(members)
 
 

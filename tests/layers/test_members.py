@@ -38,9 +38,9 @@ def test_rows_that_members_do_not_divide():
         split_members(torch.zeros(30, 2), 4)
 
 
-@pytest.mark.parametrize("members", [0, -3, 2.0, False, None])
+@pytest.mark.parametrize("members", [0, -3, 2.0, None])
 def test_wrong_members(members):
-    with pytest.raises(InputError, match=f"members={members}: pass a whole number of members, 1 or more"):
+    with pytest.raises(InputError, match=f"members={members}: give a whole number, 1 or more"):
         tile(torch.zeros(2, 2), members)
 
 
@@ -74,7 +74,7 @@ def test_only_images_have_mirror_images(shape, members):
 
 
 def test_mirror_images_for_no_members():
-    with pytest.raises(InputError, match="members=0: pass a whole number of members"):
+    with pytest.raises(InputError, match="members=0: give a whole number, 1 or more"):
         mirror_views(IMAGES, 0)
 
 

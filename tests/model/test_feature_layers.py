@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from besnn.errors import InputError
-from besnn.model.feature_layers import GRID, inner_features, layer_blocks, layer_names, on_grid
+from besnn.model.feature_layers import GRID, layer_features, layer_groups, layer_names, on_grid
 
 
 def draw(*shape):
@@ -42,7 +42,7 @@ def test_what_is_no_larger_map_is_only_flattened(shape):
 
 def test_the_cosine_is_the_mean_of_the_layers_cosines():
     maps, vectors, tokens = 1e3 * draw(3 * 6, 2, 2, 2), 1e-3 * draw(3 * 6, 10), draw(3 * 6, 2, 3)
-    joined = inner_features({"a": [maps], "b": [vectors], "c": [tokens]}, "a+b+c", 3, torch.float64)
+    joined = layer_features({"a": [maps], "b": [vectors], "c": [tokens]}, "a+b+c", 3, torch.float64)
     each = [cosines(rows.view(3, 6, -1)) for rows in (maps, vectors, tokens)]
     torch.testing.assert_close(cosines(joined), sum(each) / 3)
 
@@ -50,36 +50,36 @@ def test_the_cosine_is_the_mean_of_the_layers_cosines():
 def test_the_order_of_layers_changes_no_cosine():
     maps, vectors = draw(2 * 5, 3, 9, 7), draw(2 * 5, 4)
     outputs = {"a": [maps], "b": [vectors]}
-    one, other = (inner_features(outputs, layer, 2, torch.float64) for layer in ("a+b", "b+a"))
+    one, other = (layer_features(outputs, layer, 2, torch.float64) for layer in ("a+b", "b+a"))
     torch.testing.assert_close(cosines(one), cosines(other))
 
 
 def test_rows_of_several_extractors_are_those_of_one():
     maps, vectors = draw(3 * 4, 2, 6, 6), draw(3 * 4, 5)
-    together = inner_features({"a": [maps], "b": [vectors]}, "a+b", 3, torch.float64)
-    assert torch.equal(inner_features({"a": maps.split(4), "b": vectors.split(4)}, "a+b", 3, torch.float64), together)
+    together = layer_features({"a": [maps], "b": [vectors]}, "a+b", 3, torch.float64)
+    assert torch.equal(layer_features({"a": maps.split(4), "b": vectors.split(4)}, "a+b", 3, torch.float64), together)
 
 
 def test_a_layer_of_zeros_stays_zero():
     vectors = draw(2 * 3, 4)
-    features = inner_features({"a": [torch.zeros(2 * 3, 5)], "b": [vectors]}, "a+b", 2, torch.float64)
+    features = layer_features({"a": [torch.zeros(2 * 3, 5)], "b": [vectors]}, "a+b", 2, torch.float64)
     assert torch.equal(features[..., :5], torch.zeros(2, 3, 5))
     torch.testing.assert_close(features.square().sum(-1), torch.ones(2, 3, dtype=torch.float64))
 
 
 def test_one_layer_is_not_scaled_and_its_map_has_no_places():
     maps = draw(2 * 3, 4, 9, 9)
-    np.testing.assert_allclose(inner_features({"a": [maps]}, "a", 2, torch.float64), maps.numpy().mean((2, 3)).reshape(2, 3, 4))
+    np.testing.assert_allclose(layer_features({"a": [maps]}, "a", 2, torch.float64), maps.numpy().mean((2, 3)).reshape(2, 3, 4))
 
 
 def test_features_have_the_type_asked_for():
     rows = torch.randn(2 * 3, 4, 8, 8, dtype=torch.bfloat16)
-    assert inner_features({"a": [rows], "b": [rows]}, "a+b", 2, torch.float32).dtype == torch.float32
+    assert layer_features({"a": [rows], "b": [rows]}, "a+b", 2, torch.float32).dtype == torch.float32
 
 
 def test_layers_apart_stand_side_by_side_each_as_it_would_alone():
     maps, vectors = draw(2 * 3, 4, 9, 6), 1e3 * draw(2 * 3, 5)
-    found = inner_features({"a": maps.split(3), "b": vectors.split(3)}, "b,a+b,a", 2, torch.float64)
+    found = layer_features({"a": maps.split(3), "b": vectors.split(3)}, "b,a+b,a", 2, torch.float64)
     means = maps.numpy().mean((2, 3)).reshape(2, 3, 4)
     fields = [maps.numpy()[:, :, i : i + 5, j : j + 3].mean((2, 3)) for i in (0, 4) for j in (0, 3)]  # 9 rows overlap in one
     grid = np.stack(fields, axis=-1).reshape(2, 3, 16)
@@ -98,13 +98,13 @@ def test_layers_apart_stand_side_by_side_each_as_it_would_alone():
 )
 def test_what_is_written_is_what_is_read(blocks):
     layer = ",".join("+".join(block) for block in blocks)
-    assert layer_blocks(layer) == blocks
+    assert layer_groups(layer) == blocks
     names = layer_names(layer)
     assert sorted(names) == sorted({name for block in blocks for name in block})  # each once
 
 
 def test_a_layer_in_two_blocks_is_read_once_in_the_order_of_mention():
-    assert layer_blocks("c+a,b,a,a+c") == (("c", "a"), ("b",), ("a",), ("a", "c"))
+    assert layer_groups("c+a,b,a,a+c") == (("c", "a"), ("b",), ("a",), ("a", "c"))
     assert layer_names("c+a,b,a,a+c") == ("c", "a", "b")
 
 

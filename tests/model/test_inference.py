@@ -390,5 +390,5 @@ class TestGpuPath:
 
         network._graphs = graphs
         recording = network._record(network._on_gpu, raw)
-        assert tried == [network._side_by_side, network._on_gpu]
+        assert tried == [network._members_in_parallel, network._on_gpu]
         assert torch.equal(recording(raw)[0], expected[0])

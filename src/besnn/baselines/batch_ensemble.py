@@ -6,12 +6,11 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from besnn.baselines.softmax import SoftmaxObjective, log_mean_softmax
-from besnn.checks import check_inputs
+from besnn.checks import check_inputs, check_sizes
 from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, Initialiser, split_members
 from besnn.model import EvidenceKind, OODClassifier
-from besnn.model.ensemble import BatchEnsembled
-from besnn.model.extractor import as_batch_ensemble, check_sizes
+from besnn.model.protocol import BatchEnsembled, as_batch_ensemble
 from besnn.objective.rows import rows_and_labels
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from besnn.baselines.softmax import SoftmaxObjective, cross_entropy, log_mean_softmax
-from besnn.checks import check_inputs
+from besnn.checks import check_inputs, check_sizes
 from besnn.errors import InputError
 from besnn.layers import mirror_views
 from besnn.model import EvidenceKind, OODClassifier
-from besnn.model.extractor import check_plain, check_sizes, checked_features
+from besnn.model.protocol import check_plain, checked_features
 
 
 class DeepEnsemble(OODClassifier):

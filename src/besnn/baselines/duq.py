@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from besnn.baselines.network import SingleNetwork
-from besnn.checks import check_labels
+from besnn.checks import check_labels, check_sizes
 from besnn.errors import InputError
 from besnn.model import EvidenceKind, OODClassifier, kernel_log_probabilities
-from besnn.model.extractor import check_sizes
 from besnn.objective import gradient_penalty, kernel_cross_entropy, summed_kernel
 from besnn.objective.choices import check_choice
 from besnn.objective.convolution import TwiceDifferentiable

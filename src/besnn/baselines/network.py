@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from besnn.checks import check_inputs
+from besnn.checks import check_inputs, check_sizes
 from besnn.model import OODClassifier
-from besnn.model.extractor import check_plain, check_sizes, checked_features
+from besnn.model.protocol import check_plain, checked_features
 
 
 class SingleNetwork(OODClassifier):

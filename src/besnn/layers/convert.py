@@ -11,6 +11,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import is_parametrized
 
+from besnn.checks import check_sizes
 from besnn.errors import InputError
 from besnn.layers.attention import BatchEnsembleMultiheadAttention
 from besnn.layers.layer import (
@@ -21,7 +22,7 @@ from besnn.layers.layer import (
     BatchEnsembleLayer,
     BatchEnsembleLinear,
 )
-from besnn.layers.members import Initialiser, check_members, normal
+from besnn.layers.members import Initialiser, normal
 from besnn.layers.norm import MemberBatchNorm, MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d
 
 _LAYERS: dict[type[nn.Module], type[BatchEnsembleLayer]] = {
@@ -82,7 +83,7 @@ def batch_ensemble(
         ...
     besnn.errors.InputError: layer '0' (Embedding) has parameters but no batch-ensemble form: to share it, pass share=['0']
     """
-    check_members(members)
+    check_sizes(members=members)
     if norm not in ("shared", "member"):
         raise InputError(f"norm={norm!r} is unknown: use 'shared' (one BatchNorm for all members) or 'member' (one per member)")
     for name, layer in module.named_modules():

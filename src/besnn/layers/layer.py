@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from besnn.checks import check_sizes
 from besnn.errors import InputError
 from besnn.layers.gpu.scale_and_norm import scale_shift, use_kernels
-from besnn.layers.members import Initialiser, check_members, normal, split_members
+from besnn.layers.members import Initialiser, normal, split_members
 from besnn.layers.norm import MemberBatchNorm
 
 
@@ -53,7 +54,7 @@ class BatchEnsembleLayer(nn.Module):
         return layer
 
     def _add_members(self, members: int, init: Initialiser) -> None:
-        check_members(members)
+        check_sizes(members=members)
         self.members = members
         inputs, outputs = self.channels()
         like: dict[str, Any] = {"device": self.weight.device, "dtype": self.weight.dtype}

@@ -5,11 +5,11 @@ A batch is repeated for each member on the batch axis, member-major: `[members Â
 
 import math
 from collections.abc import Callable
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
+from besnn.checks import check_sizes
 from besnn.errors import InputError
 
 Initialiser = Callable[[Tensor], Tensor]
@@ -30,7 +30,7 @@ def tile(x: Tensor, members: int, dim: int = 0, *, mirror: bool = False) -> Tens
     >>> tile(torch.tensor([[1.0], [2.0]]), 2).flatten().tolist()
     [1.0, 2.0, 1.0, 2.0]
     """
-    check_members(members)
+    check_sizes(members=members)
     if mirror:
         return torch.cat(mirror_views(x, members), dim).contiguous()  # as `repeat` does
     repeats = [1] * x.ndim
@@ -46,7 +46,7 @@ def mirror_views(images: Tensor, members: int) -> list[Tensor]:
     >>> [view.flatten().tolist() for view in mirror_views(torch.tensor([[[[1.0, 2.0]]]]), 3)]
     [[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]
     """
-    check_members(members)
+    check_sizes(members=members)
     if images.ndim != 4:
         raise InputError(f"inputs of shape {list(images.shape[1:])} are not images and have no mirror images: set mirror=False")
     views = images, images.flip(-1)
@@ -67,12 +67,6 @@ def split_members(x: Tensor, members: int, dim: int = 0) -> Tensor:
         )
     by_member: Tensor = x.unflatten(dim, (members, rows // members))
     return by_member
-
-
-def check_members(members: int) -> None:
-    """Raise unless the number of members is a positive integer."""
-    if not isinstance(members, Integral) or isinstance(members, bool) or members < 1:
-        raise InputError(f"members={members!r}: pass a whole number of members, 1 or more")
 
 
 def normal(std: float = 0.25) -> Initialiser:

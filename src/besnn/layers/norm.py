@@ -8,8 +8,9 @@ from typing import Self, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from besnn.checks import check_sizes
 from besnn.layers.gpu.scale_and_norm import normalise, use_kernels
-from besnn.layers.members import check_members, split_members
+from besnn.layers.members import split_members
 
 
 class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -18,7 +19,7 @@ class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
     members: int
 
     def __init__(self, num_features: int, *args: object, members: int, **kwargs: object) -> None:
-        check_members(members)
+        check_sizes(members=members)
         super().__init__(members * num_features, *args, **kwargs)  # type: ignore[arg-type]  # torch's own arguments
         self.members = members
 

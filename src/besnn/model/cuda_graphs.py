@@ -1,4 +1,4 @@
-"""Running a network on a GPU by replaying a recording of it: one launch in place of dozens."""
+"""Running a network on a GPU by replaying a CUDA graph of it: one launch instead of dozens."""
 
 import copy
 import logging
@@ -17,15 +17,15 @@ _logger = logging.getLogger(__name__)
 
 
 class Replayed:
-    """A network that is recorded for each shape of batch that keeps coming back, and replayed from then on.
+    """A network that is recorded for each shape of batch that recurs, and replayed from then on.
 
-    A network that cannot be recorded, or whose recording gives other answers than it does itself, goes on as it is.
+    A network that cannot be recorded, or whose recording gives different results, keeps running as it is.
 
     Args:
         network: a function of one tensor, without side effects.
-        record: makes a recording of a network for batches like one that is given.
-        warm_up: how many batches of a shape run plainly before it is recorded; in them libraries choose their algorithms.
-        most: how many shapes are recorded.
+        record: makes a recording of a network for batches like an example.
+        warm_up: the number of batches of a shape that run before it is recorded; libraries choose their algorithms in them.
+        most: the largest number of shapes to record.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Replayed:
         self.warm_up, self.most = warm_up, most
         self.seen: Counter[tuple[object, ...]] = Counter()
         self.recordings: dict[tuple[object, ...], Network] = {}
-        self.lock = threading.Lock()  # a recording has one place for its input and one for its outputs
+        self.lock = threading.Lock()  # a recording has one buffer for its input and one for its outputs
 
     def __call__(self, batch: Tensor) -> Outputs:
-        """The network's outputs."""
+        """Return the network's outputs."""
         kind = (batch.device, batch.dtype, batch.shape)
         with self.lock:
             if kind in self.recordings:
@@ -62,21 +62,21 @@ class Replayed:
             outputs = recording(batch)
             if all(torch.allclose(*pair, rtol=1e-2, atol=1e-3, equal_nan=True) for pair in zip(outputs, expected, strict=True)):
                 return recording
-            reason = "a recording gives other answers"
-        except Exception as error:  # whatever keeps a network from being recorded, it still runs
+            reason = "the recording gives different results"
+        except Exception as error:  # whatever prevents the recording: the network itself still runs
             reason = f"{type(error).__name__}: {error}"
         _logger.info("batches of shape %s are not replayed (%s)", list(batch.shape), reason)
         return self.network
 
 
 class CudaGraphs:
-    """Recordings by CUDA graphs. They share their memory, since one is replayed at a time and its outputs are copied."""
+    """Makes recordings as CUDA graphs, which share memory: one is replayed at a time, and its outputs are copied."""
 
     def __init__(self) -> None:
         self.pool: Any = None
 
     def __call__(self, network: Network, example: Tensor) -> Network:  # pragma: no cover - needs a GPU
-        """The network as one launch, for batches like the example."""
+        """Record the network as one launch, for batches like the example."""
         with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(example.device):
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             static, stream, graph = example.clone(), torch.cuda.Stream(), torch.cuda.CUDAGraph()

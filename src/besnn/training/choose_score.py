@@ -19,7 +19,7 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
 from besnn.model import InferenceNetwork, OODClassifier
-from besnn.model.feature_layers import existing_layers, layer_blocks
+from besnn.model.feature_layers import existing_layers, layer_groups
 from besnn.recipe.config import AUTO, METHOD, ScoreConfig
 from besnn.training.batches import Data, in_order, open_source
 
@@ -39,7 +39,7 @@ def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> Non
     if name == COMBINED and held_out < 2:
         raise InputError("score.name='combined' needs validation data, two inputs at least: raise data.validation")
     existing_layers(model, config.layer)
-    if name in DENSITIES and len(layer_blocks(config.layer)) > 1:
+    if name in DENSITIES and len(layer_groups(config.layer)) > 1:
         raise InputError(
             f"score.name={name!r} looks at one layer or at several together, not at {config.layer}: "
             f"write + in place of the comma, or set score.name to {COMBINED}"
@@ -143,7 +143,7 @@ def fit_densities(detector: Detector, config: ScoreConfig, kinds: Sequence[str],
 
 def _blocks(detector: Detector, width: int) -> dict[str | None, range]:
     """Which features belong to which of the layers that stand apart; all of them to none where nothing does."""
-    blocks = layer_blocks(detector.layer)
+    blocks = layer_groups(detector.layer)
     if len(blocks) < 2:
         return {None: range(width)}
     one = torch.zeros(1, *detector.input_shape, dtype=torch.uint8 if len(detector.input_shape) == 3 else torch.float32)
