@@ -14,8 +14,8 @@ from besnn.detection.scores import scores_for
 from besnn.layers import BatchEnsembleLinear, batch_ensemble, fold
 from besnn.layers.folding.fuse import fuse
 from besnn.model import BESNN, InferenceNetwork, OODClassifier, Preprocessing
+from besnn.model.cuda_graphs import CudaGraphs, Outputs, Replayed
 from besnn.model.inference import halve
-from besnn.model.replay import CudaGraphs, Outputs, Replayed
 
 MEMBERS = 4
 
