@@ -11,7 +11,7 @@ import pytest
 import besnn
 
 SOURCE = Path(besnn.__file__).parent
-FOUNDATION = {"version", "errors", "checks", "storage"}
+FOUNDATION = {"version", "errors", "checks", "settings", "storage"}
 
 # What each unit may import besides the foundation. A unit is a package or a top-level module.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from besnn.recipe.baselines import method_overrides
+from besnn.recipe.reading import method_overrides
 from besnn.training import Recipe, build_method, load_recipe, parse_recipe, shipped_recipes
 from experiments.paper import TABLE_2
 from experiments.runs import reproduction_recipe

@@ -61,7 +61,7 @@ def train(
     from besnn.cli.loading import choose_recipe, kind_of_data, refuse_to_overwrite, setting
     from besnn.data import ImageSpec, load_or_stream
     from besnn.errors import BesnnError, DataError
-    from besnn.recipe.baselines import method_overrides
+    from besnn.recipe.reading import method_overrides
     from besnn.training import make_fabric
     from besnn.training.fit import fit_detector
 
