@@ -41,7 +41,7 @@ CASES = [
     ("train two-moons -o {out} --set nonsense", USE, "write it as field=value"),
     ("train two-moons -o {out} --epochs 0", USE, "'training.epochs' is 0"),
     ("train two-moons -o {out} --alpha 1", USE, "'calibration.alpha' is 1.0"),
-    ("train two-moons -o {out} --method nonsense", USE, "'nonsense': use one of 'be-snn'"),
+    ("train two-moons -o {out} --method nonsense", USE, "'method.name' is 'nonsense': use one of be-snn"),
     ("train two-moons -o {out} --method duq --members 3", USE, "'method.members' is unknown"),
     ("train two-moons -o {out} --strategy nonsense", USE, "nonsense"),
     ("train two-moons -o {out} --devices 0", USE, "--devices"),

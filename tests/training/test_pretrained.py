@@ -152,5 +152,5 @@ def test_wrong_use(plain, tmp_path):
     with pytest.raises(DataError, match=r"holds no trunk of 'convnet' \(Error\(s\) in loading") as caught:
         pretrained_backbone(config(path, hidden=(4, 7)), SHAPE)
     assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match=r"backbone\.frozen=true keeps weights that nobody trained"):
+    with pytest.raises(InputError, match=r"backbone\.frozen=true needs trained weights"):
         parse_recipe({"name": "mine", "data": {"source": "digits"}, "backbone": {"frozen": True}})

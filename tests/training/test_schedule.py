@@ -9,6 +9,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from besnn.layers import BatchEnsembleConv2d, BatchEnsembleLinear, batch_ensemble
 from besnn.model import convnet
+from besnn.recipe import METHODS
 from besnn.recipe.config import OptimiserConfig, RampConfig, ScheduleConfig, TrainingConfig
 from besnn.training import build_method
 from besnn.training.schedule import (
@@ -121,7 +122,7 @@ def test_roles_follow_what_a_parameter_is():
     }
 
 
-@pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+@pytest.mark.parametrize("method", METHODS)
 def test_every_parameter_of_every_method_is_in_exactly_one_group(method, tiny_recipe):
     model, _ = build_method(tiny_recipe(f"method={method}"), (1, 8, 8), 2)
     assert ("fast" in roles(model).values()) == (method in ("be-snn", "batch-ensemble"))

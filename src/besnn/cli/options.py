@@ -22,6 +22,13 @@ def complete_data(incomplete: str) -> list[str]:
     return [info.name for info in available() if info.name.startswith(incomplete)]
 
 
+def complete_method(incomplete: str) -> list[str]:
+    """Return the methods whose names start like this."""
+    from besnn.recipe import METHODS
+
+    return [name for name in METHODS if name.startswith(incomplete)]
+
+
 def complete_device(incomplete: str) -> list[str]:
     """Return the devices whose names start like this."""
     return [name for name in ("auto", "cpu", "cuda", "mps") if name.startswith(incomplete)]

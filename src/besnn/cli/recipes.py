@@ -75,11 +75,16 @@ def _sections(path: str, model: "type[BaseModel]") -> Iterator[str]:
 
 def _inner_path(full: str, field: "FieldInfo", section: "type[BaseModel]", is_choice: bool) -> str:
     if is_choice:
-        return f"{full}, where its name is {get_args(section.model_fields['name'].annotation)[0]}"
+        return f"{full}, where its name is {section.model_fields['name'].default}"
     return f"{full}.TERM" if get_origin(field.annotation) is dict else full
 
 
 def _models_in(annotation: Any) -> "list[type[BaseModel]]":
+    """Return the sections that a type allows; for a method, those of all registered methods."""
+    from besnn.recipe import METHODS, MethodConfig
+
+    if annotation is MethodConfig:
+        return list(METHODS.values())
     return [each for each in (annotation, *get_args(annotation)) if hasattr(each, "model_fields")]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.inspect import facts_of, in_words
-from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data, complete_method
 from besnn.cli.output import FAILED, announce, count, training_progress
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Train another method, with its own defaults: softmax, duq, gaussian, ...", show_default=False
+            metavar="NAME",
+            help="Train another method, with its own defaults: softmax, duq, gaussian, ...",
+            autocompletion=complete_method,
+            show_default=False,
         ),
     ] = None,
     members: Annotated[int | None, typer.Option(help="The number of ensemble members.", show_default=False)] = None,

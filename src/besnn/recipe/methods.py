@@ -2,7 +2,8 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic_core import PydanticCustomError
 
 from besnn.baselines import (
     BatchEnsembleConfig,
@@ -91,5 +92,6 @@ def method_class(section: object) -> type[MethodConfig]:
     """
     name = section.get("name", "be-snn") if isinstance(section, dict) else section
     if not isinstance(name, str) or name not in METHODS:
-        raise ValueError(f"name={name!r} is unknown: use one of {', '.join(METHODS)}")
+        unknown = PydanticCustomError("unknown_method", "use one of {names}", {"names": ", ".join(METHODS)})
+        raise ValidationError.from_exception_data("method", [{"type": unknown, "loc": ("name",), "input": name}])
     return METHODS[name]
