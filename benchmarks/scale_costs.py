@@ -21,7 +21,7 @@ from benchmarks.documents import bench_record
 from benchmarks.serve_load import untrained_detector
 from besnn.batch import SCHEMA
 from besnn.data import ImageSpec, decode_image
-from besnn.ray.arrays import StreamSource
+from besnn.ray.sources import StreamSource
 from besnn.ray.locations import Location
 from besnn.ray.parts import encode_part
 

@@ -14,7 +14,7 @@ from besnn.batch import IMAGE_ROWS, TABLE_ROWS, open_inputs
 from besnn.data import Batch
 from besnn.detector import Detector
 from besnn.errors import BesnnError, DataError, InputError
-from besnn.ray.arrays import ParquetSource
+from besnn.ray.sources import ParquetSource
 from besnn.ray.locations import Location
 from besnn.ray.opening import open_source
 from besnn.ray.source import Source

@@ -10,7 +10,7 @@ from besnn.data.catalogue import parse_name
 from besnn.data.sources import Kind, kind_of_suffix
 from besnn.detector import Detector
 from besnn.errors import InputError
-from besnn.ray.arrays import ParquetSource, StreamSource
+from besnn.ray.sources import ParquetSource, StreamSource
 from besnn.ray.folder import FolderSource
 from besnn.ray.locations import Location
 from besnn.ray.source import Source
