@@ -38,6 +38,7 @@ from besnn.batch import score_file
 from besnn.data import Dataset
 from besnn.detector import Detector
 from besnn.ray.scoring import score_on_ray
+from besnn.ray.session import Cluster
 from besnn.training import load_recipe, make_fabric
 from besnn.training.fit import fit_detector
 
@@ -116,7 +117,7 @@ def score_with_ray(model: Path, table: Path, output: Path, workers: int) -> dict
     """Score with the Ray engine."""
     clock = Clock()
     with peak_memory() as peak:
-        score_on_ray(model, str(table), str(output), workers=workers, progress=clock)
+        score_on_ray(model, str(table), str(output), cluster=Cluster(workers=workers), progress=clock)
     return {**clock.figures(start=workers), "worker_peak_mb": round(max(peak) / 2**20)}
 
 
@@ -133,7 +134,7 @@ def lose_a_worker(model: Path, table: Path, output: Path, rows: int) -> dict[str
             victim.send_signal(signal.SIGKILL)
             killed.append(done)
 
-    score_on_ray(model, str(table), str(output), workers=CORES, progress=watch)
+    score_on_ray(model, str(table), str(output), cluster=Cluster(workers=CORES), progress=watch)
     return {"killed": "a worker", "after_rows": killed[0], "rows": rows_in(output)}
 
 

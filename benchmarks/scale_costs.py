@@ -21,9 +21,9 @@ from benchmarks.documents import bench_record
 from benchmarks.serve_load import untrained_detector
 from besnn.batch import SCHEMA
 from besnn.data import ImageSpec, decode_image
-from besnn.ray.sources import StreamSource
 from besnn.ray.locations import Location
-from besnn.ray.parts import encode_part
+from besnn.ray.manifest import encode_part
+from besnn.ray.sources import Form, file_source
 
 IMAGES, CHUNKS, LISTED, ROWS = 16_384, 400, 5000, 65_536
 
@@ -45,9 +45,8 @@ def measure_core() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.savez(folder / "images.npz", images=images)
-        arrays = StreamSource(
-            location=Location.parse(str(folder / "images.npz")), image=ImageSpec(28, 1), chunk_rows=IMAGES, batch_rows=256
-        )
+        form = Form(ImageSpec(28, 1), None, "label", batch_rows=256, chunk_rows=IMAGES)
+        arrays = file_source(Location.parse(str(folder / "images.npz")), form)
         files = folder / "files"
         for number in range(LISTED):
             file = files / f"{number % 10}" / f"{number}.png"
@@ -71,10 +70,10 @@ def measure_driver() -> dict[str, float]:
     import ray
     import ray.data
 
-    from besnn.ray.pipeline import quiet_settings
+    from besnn.ray.scoring import data_settings
 
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    with ray.data.DataContext.current(quiet_settings()):
+    with ray.data.DataContext.current(data_settings()):
         chunks = ray.data.from_items([{"first": 0}], override_num_blocks=1).flat_map(_chunks, num_cpus=0.25)
         scorer: Any = _Scorer  # Ray's types leave out that a class is allowed
         parts = chunks.map(scorer, compute=ray.data.ActorPoolStrategy(size=1), num_cpus=0.75)

@@ -51,7 +51,7 @@ def _train(folder: Path) -> Path:
 
 
 def _write_table(path: Path, rows: int, labelled: bool = False) -> Path:
-    from besnn.writers import table_writer
+    from besnn.batch import table_writer
 
     batches = _make_rows(rows, labelled)
     first = next(batches)

@@ -12,13 +12,12 @@ import pyarrow.parquet
 import pytest
 
 from besnn import Detector
-from besnn.batch import SCHEMA
+from besnn.batch import SCHEMA, table_writer
 from besnn.data import two_moons
 from besnn.detection import ConformalThreshold, DriftMonitor
 from besnn.errors import DataError, InputError
 from besnn.serve import Settings, drift
 from besnn.serve.drift import KEPT, RECENT, DriftStore, Traffic, monitor_file
-from besnn.writers import table_writer
 
 POINTS = two_moons(500, seed=5).inputs
 FAR_POINTS = POINTS + 20

@@ -61,12 +61,10 @@ def score(
 
     Inputs are streamed, so there may be any number of them. An input that cannot be scored gets a row that says why.
     """
-    from besnn.batch import score_file
+    from besnn.batch import require_table_path, score_file
     from besnn.cli.loading import kind_of_data, label_of, load_detector, refuse_to_overwrite
     from besnn.errors import BesnnError
-    from besnn.ray.scoring import score_on_ray
-    from besnn.ray.session import require_ray
-    from besnn.writers import require_table_path
+    from besnn.ray import require_ray
 
     on_ray = engine is Engine.RAY
     if on_ray:
@@ -81,15 +79,16 @@ def score(
     label = label or label_of(detector)
     with counting_progress(quiet) as progress:
         if on_ray:
+            from besnn.ray.scoring import score_on_ray
+            from besnn.ray.session import Cluster
+
             tally = score_on_ray(
                 model,
                 source,
                 output,
                 label=label,
                 data_dir=data_dir,
-                address=address,
-                workers=workers,
-                gpus_per_worker=gpus_per_worker or 0.0,
+                cluster=Cluster(address, workers, gpus_per_worker or 0.0),
                 progress=progress,
             )
         else:

@@ -80,7 +80,7 @@ def serve(
     """
     from besnn.cli.loading import load_detector
     from besnn.cli.output import note
-    from besnn.ray.session import require_ray
+    from besnn.ray import require_ray
     from besnn.serve.settings import access_settings, parse_settings, served_name
 
     if engine is Engine.RAY:
