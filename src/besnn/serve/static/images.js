@@ -1,19 +1,58 @@
-// Drawing for small grey images: white on black, by mouse, finger or keyboard.
+// Input panels for images: files that are chosen, dropped or pasted, and a drawing board for small grey images.
 
 import { element } from "./dom.js";
 
-const SIDE = 280;
+const FILE_TYPES = "image/png,image/jpeg,image/webp";
+const SIDE = 280; // of the board, in pixels
 const THINNEST = SIDE / 11;
 const STEP = SIDE / 28;
 
-export function drawingPanel(asker, [, height, width]) {
+export function uploadPanel(predictor) {
+  const submit = (files) => {
+    const images = [...files].filter((file) => file.type.startsWith("image/"));
+    if (images.length) predictor.predictFiles(images);
+  };
+  const chooser = element("input", {
+    id: "files",
+    type: "file",
+    multiple: true,
+    accept: FILE_TYPES,
+    onchange: () => {
+      submit(chooser.files);
+      chooser.value = "";
+    },
+  });
+  const zone = element(
+    "label",
+    { class: "drop", for: "files" },
+    chooser,
+    element("strong", {}, "Choose images"),
+    ", drop them here, or paste one",
+    element("div", { class: "hint" }, "PNG, JPEG or WebP"),
+  );
+  zone.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    zone.classList.add("over");
+  });
+  zone.addEventListener("dragleave", () => zone.classList.remove("over"));
+  zone.addEventListener("drop", (event) => {
+    event.preventDefault();
+    zone.classList.remove("over");
+    submit(event.dataTransfer.files);
+  });
+  document.addEventListener("paste", (event) => submit(event.clipboardData?.files ?? []));
+  return zone;
+}
+
+// White on black, by mouse, finger or keyboard.
+export function drawingPanel(predictor, [, height, width]) {
   const board = element("canvas", {
     class: "board",
     width: SIDE,
     height: SIDE,
     tabindex: 0,
     role: "application",
-    "aria-label": "Drawing board. Arrow keys move the pen; Space puts it down and lifts it; Delete clears.",
+    "aria-label": "Drawing board. Arrow keys move the pen; Space lowers and lifts it; Delete clears.",
   });
   const seen = element("canvas", { class: "seen", width, height, role: "img", "aria-label": "The drawing as the model sees it" });
   const ink = board.getContext("2d", { willReadFrequently: true });
@@ -26,7 +65,7 @@ export function drawingPanel(asker, [, height, width]) {
   };
   const stroke = (x, y) => {
     ink.strokeStyle = "white";
-    ink.lineWidth = Math.max(THINNEST, (1.4 * SIDE) / width); // more than a pixel of the model's
+    ink.lineWidth = Math.max(THINNEST, (1.4 * SIDE) / width); // more than one pixel of the model’s image
     ink.lineCap = "round";
     ink.beginPath();
     ink.moveTo(pen.x, pen.y);
@@ -34,10 +73,10 @@ export function drawingPanel(asker, [, height, width]) {
     ink.stroke();
     Object.assign(pen, { x, y });
   };
-  const give = (final) => {
+  const submit = (final) => {
     const pixels = averaged(ink, width, height);
     showPixels(seen, pixels);
-    asker.ask([pixels], { final, picture: final ? seen.toDataURL() : null });
+    predictor.predict([pixels], { final, picture: final ? seen.toDataURL() : null });
   };
 
   const at = (event) => [(event.offsetX * SIDE) / board.clientWidth, (event.offsetY * SIDE) / board.clientHeight];
@@ -46,27 +85,27 @@ export function drawingPanel(asker, [, height, width]) {
     [pen.x, pen.y] = at(event);
     pen.down = true;
     stroke(...at(event));
-    give(false);
+    submit(false);
   });
   board.addEventListener("pointermove", (event) => {
     if (!board.hasPointerCapture(event.pointerId)) return;
     stroke(...at(event));
-    give(false);
+    submit(false);
   });
   const lift = () => {
     if (!pen.down) return;
     pen.down = false;
-    give(true);
+    submit(true);
   };
   board.addEventListener("pointerup", lift);
   board.addEventListener("pointercancel", lift);
   board.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-    if (event.key === " ") pen.down ? lift() : ((pen.down = true), stroke(pen.x, pen.y), give(false));
+    if (event.key === " ") pen.down ? lift() : ((pen.down = true), stroke(pen.x, pen.y), submit(false));
     else if (event.key === "Delete") clear();
     else if (move) {
       const [x, y] = [inside(pen.x + STEP * move[0]), inside(pen.y + STEP * move[1])];
-      if (pen.down) stroke(x, y), give(false);
+      if (pen.down) stroke(x, y), submit(false);
       else Object.assign(pen, { x, y });
     } else return;
     event.preventDefault();
@@ -76,7 +115,7 @@ export function drawingPanel(asker, [, height, width]) {
   return element(
     "div",
     { class: "drawing" },
-    element("p", { class: "hint" }, "Or draw: by mouse or finger, or with the arrow keys and Space."),
+    element("p", { class: "hint" }, "Or draw with the mouse, a finger, or the arrow keys and Space."),
     board,
     element(
       "div",
@@ -89,7 +128,7 @@ export function drawingPanel(asker, [, height, width]) {
 
 const inside = (value) => Math.min(Math.max(value, 0), SIDE);
 
-// The mean of the board's pixels under each pixel of the model's image, rows of whole numbers from 0 to 255.
+// The board scaled down to the model’s image by averaging: rows of whole numbers from 0 to 255.
 function averaged(ink, width, height) {
   const { data } = ink.getImageData(0, 0, SIDE, SIDE);
   const sums = Array.from({ length: height }, () => new Array(width).fill(0));
@@ -107,6 +146,6 @@ function averaged(ink, width, height) {
 function showPixels(canvas, pixels) {
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  pixels.flat().forEach((value, place) => image.data.set([value, value, value, 255], 4 * place));
+  pixels.flat().forEach((value, index) => image.data.set([value, value, value, 255], 4 * index));
   context.putImageData(image, 0, 0);
 }

@@ -1,7 +1,7 @@
-// A map of the plane for models of two columns: whose class, and how ordinary. A point on it can be dragged.
+// Input panels for tables: a form with one number per column and, for two columns, a map with a point to drag.
 
 import { predict } from "./api.js";
-import { element, tellTrouble } from "./dom.js";
+import { element, showError } from "./dom.js";
 
 const WIDTH = 640;
 const HEIGHT = 480;
@@ -9,7 +9,39 @@ const REACH = 4; // standard deviations to each side
 const CELLS = [96, 72];
 const HUES = [213, 28, 140, 285, 55, 340, 180, 250, 100, 0];
 
-export class Plane {
+export class TableForm {
+  constructor(model, onSubmit) {
+    const names = model.feature_names.length ? model.feature_names : model.mean.map((_, index) => `column ${index + 1}`);
+    this.fields = names.map((name, index) =>
+      element("input", { type: "number", step: "any", required: true, value: rounded(model.mean[index]), "aria-label": name }),
+    );
+    const labels = names.map((name, index) => element("label", {}, name, this.fields[index]));
+    this.node = element(
+      "form",
+      {
+        onsubmit: (event) => {
+          event.preventDefault();
+          onSubmit(this.row);
+        },
+      },
+      element("div", { class: "fields" }, ...labels),
+      element("button", {}, "Predict"),
+    );
+  }
+
+  get row() {
+    return this.fields.map((field) => Number(field.value));
+  }
+
+  set row(values) {
+    this.fields.forEach((field, index) => (field.value = rounded(values[index])));
+  }
+}
+
+const rounded = (value) => Number(value.toPrecision(5));
+
+// Shows the class and how ordinary each point of the plane is.
+export class PlaneMap {
   constructor(model, onPoint) {
     this.model = model;
     this.onPoint = onPoint;
@@ -21,13 +53,13 @@ export class Plane {
       tabindex: 0,
       role: "application",
       "aria-busy": "true",
-      "aria-label": "Map of the model’s confidence. Arrow keys move the point; the numbers below say where it is.",
+      "aria-label": "Map of the model’s confidence. Arrow keys move the point; the numbers below show where it is.",
     });
     this.node = element(
       "div",
       { class: "plane" },
       this.canvas,
-      element("p", { class: "hint" }, "Click, or drag the point. Colour: the class; the paler, the stranger; hatched: unknown."),
+      element("p", { class: "hint" }, "Click, or drag the point. The colour shows the class: the paler, the stranger. Hatched: unknown."),
     );
     this.listen();
     this.draw();
@@ -82,7 +114,7 @@ export class Plane {
         predictions.push(...(await predict(part, { members: false, observe: false })));
       }
     } catch (error) {
-      tellTrouble(error);
+      showError(error);
       return;
     }
     this.picture = paint(predictions, this.model.class_names);
@@ -110,8 +142,8 @@ function paint(predictions, classNames) {
   const scale = 8;
   const canvas = element("canvas", { width: columns * scale, height: rows * scale });
   const context = canvas.getContext("2d");
-  predictions.forEach(({ label, p_value: pValue, is_ood: unknown }, place) => {
-    const [x, y] = [scale * (place % columns), scale * Math.floor(place / columns)];
+  predictions.forEach(({ label, p_value: pValue, is_ood: unknown }, index) => {
+    const [x, y] = [scale * (index % columns), scale * Math.floor(index / columns)];
     const hue = HUES[classNames.indexOf(label) % HUES.length];
     context.fillStyle = unknown ? `hsl(${hue} 10% 82%)` : `hsl(${hue} 65% ${Math.round(80 - 32 * Math.sqrt(pValue))}%)`;
     context.fillRect(x, y, scale, scale);
