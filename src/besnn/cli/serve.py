@@ -1,4 +1,4 @@
-"""`besnn serve`: a model as an HTTP service with a page for people."""
+"""`besnn serve`: a model as an HTTP service with a page to try it."""
 
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 def serve(
     model: Model,
-    host: Annotated[str, typer.Option(help="The address to listen on; the default is this machine alone.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; by default only this machine can reach it.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes any free one.", min=0, max=65535)] = 8000,
     workers: Annotated[int, typer.Option(help="Processes, each with the model; one that dies is replaced.", min=1)] = 1,
     token_file: Annotated[
@@ -34,11 +36,11 @@ def serve(
         typer.Option(metavar="FILE", help="A file with the token that clients must send.", show_default=False),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without a token: anybody may ask.")
+        bool, typer.Option("--insecure", help="Listen on a public address without a token: anyone may use the service.")
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A further name to go by, such as a proxy's; repeatable.", show_default=False),
+        typer.Option(metavar="NAME", help="Another accepted host name, such as a proxy's; repeatable.", show_default=False),
     ] = None,
     examples: Annotated[
         str | None,
@@ -52,7 +54,7 @@ def serve(
     data_dir: DataDir = None,
     drift_state: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the drift monitor is kept, across restarts.", show_default=False),
+        typer.Option(metavar="FILE", help="A file that keeps the drift monitor across restarts.", show_default=False),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -65,18 +67,18 @@ def serve(
         int | None, typer.Option(help="Processes on Ray, each with the model. (default: 1)", min=1, show_default=False)
     ] = None,
     max_replicas: Annotated[
-        int | None, typer.Option(help="As many as Ray may start when much is asked.", min=1, show_default=False)
+        int | None, typer.Option(help="Most processes that Ray may start under load.", min=1, show_default=False)
     ] = None,
     gpus_per_replica: Annotated[
-        float | None, typer.Option(help="GPUs of each, such as 1 or 0.5. (default: none)", min=0, show_default=False)
+        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0, show_default=False)
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve a model over HTTP, with a page to try it at `/`, until stopped.
 
     POST /v1/predict takes JSON arrays and images, /v2 speaks the Open Inference Protocol, /metrics is for Prometheus, and
-    /openapi.json describes it all. A cluster at --address goes on serving after this command has ended; the same command with
-    another model swaps that in, without a break.
+    /openapi.json describes them. A cluster at --address keeps serving after this command has ended; run the command again with
+    another model to replace the model without downtime.
     """
     from besnn.cli.loading import load_detector
     from besnn.cli.output import note
@@ -120,7 +122,7 @@ def _require_extra() -> None:
 
 
 def _examples(detector: "Detector", spec: str | None, data_dir: Path | None) -> "list[Example]":
-    """Examples from the data that is named, else from the training set where that needs no files."""
+    """Choose examples from the named data, or from the training set if that is a toy set."""
     from besnn.cli.loading import load_known
     from besnn.data import available
     from besnn.serve.examples import choose_examples

@@ -233,7 +233,7 @@ class MonitoredFile:
 
 
 class Scores(NamedTuple):
-    """Some rows of a file, each `[n]`, and how many others had no score."""
+    """Some rows of a file, each column `[n]`, and the number of rows skipped because they have no score."""
 
     score: NDArray[np.float64]
     p_value: NDArray[np.float64]

@@ -14,20 +14,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MEDIA_TYPE = "application/problem+json"
-_DESCRIPTIONS = {
-    400: "The body or a header is malformed.",
-    401: "The token is missing or wrong.",
-    403: "The request comes from a page of another site.",
-    404: "There is no such model.",
-    408: "The body did not arrive in time.",
-    413: "The body is too long, or its images have too many pixels.",
-    415: "The media type of the body is not supported.",
-    421: "The name in the Host header is not allowed.",
-    422: "The inputs or parameters are wrong.",
-    429: "The service is busy; Retry-After says for how many seconds.",
-    500: "The service failed.",
-    504: "There was no answer within the deadline.",
-}
 _LONGEST_PLACE = 100  # characters
 _LOG = logging.getLogger(__name__)
 
@@ -77,10 +63,10 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe a route's problems for its OpenAPI description.
 
     >>> problem_responses(404)[404]["description"]
-    'There is no such model.'
+    'Not Found'
     """
     content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
-    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in statuses}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
 def first_error(error: ValidationError | RequestValidationError) -> str:

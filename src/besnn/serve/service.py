@@ -29,12 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Service:
-    """Reads inputs, predicts them in batches and records the predictions.
-
-    Args:
-        detector: a calibrated detector.
-        settings: the service's settings.
-    """
+    """Reads inputs, predicts them in batches with a calibrated detector, and records the predictions."""
 
     def __init__(self, detector: Detector, settings: Settings) -> None:
         if detector.threshold is None:

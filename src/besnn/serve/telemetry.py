@@ -101,12 +101,7 @@ def _score_buckets(threshold: ConformalThreshold) -> list[float]:
 
 
 class RequestLog:
-    """ASGI middleware that times, counts and logs requests; of the path it keeps the route, because clients choose the rest.
-
-    Args:
-        app: the application to wrap.
-        metrics: where requests are counted.
-    """
+    """ASGI middleware that times, counts and logs requests; of the path it keeps the route, because clients choose the rest."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self._metrics = app, metrics

@@ -53,18 +53,6 @@ class ModelMetadata(BaseModel):
     outputs: list[TensorMetadata]
 
 
-class Live(BaseModel):
-    """The service is running."""
-
-    live: Literal[True] = True
-
-
-class Ready(BaseModel):
-    """The service, or its model, is ready."""
-
-    ready: Literal[True] = True
-
-
 class InferOutput(TensorMetadata):
     """A tensor of the answer with flat data; with the binary extension the data follows the JSON instead."""
 
@@ -123,12 +111,12 @@ def health_router() -> APIRouter:
     router = APIRouter(prefix="/v2/health", tags=["Open Inference Protocol"])
 
     @router.get("/live", summary="Whether the service is running")
-    async def live() -> Live:
-        return Live()
+    async def live() -> dict[str, bool]:
+        return {"live": True}
 
     @router.get("/ready", summary="Whether the service is ready")
-    async def ready() -> Ready:
-        return Ready()
+    async def ready() -> dict[str, bool]:
+        return {"ready": True}
 
     return router
 
@@ -160,9 +148,9 @@ def v2_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
         return metadata
 
     @router.get("/models/{model_name}/ready", summary="Whether the model is ready", responses=problem_responses(404))
-    async def model_ready(model_name: ModelName) -> Ready:
+    async def model_ready(model_name: ModelName) -> dict[str, bool]:
         require_model(model_name)
-        return Ready()
+        return {"ready": True}
 
     @router.post(
         "/models/{model_name}/infer",

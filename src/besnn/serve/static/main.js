@@ -35,10 +35,11 @@ async function start() {
 }
 
 function facts({ name, method, members, kind, input_shape: shape, class_names: classes, calibration }) {
-  const inputs = kind === "images" ? `${shape[2]}×${shape[1]} images` : `tables with ${shape[0]} columns`;
+  const inputs = kind === "images" ? `${shape[2]}×${shape[1]} images` : `${shape[0]} columns`;
+  const count = members === 1 ? "1 member" : `${members} members`;
   const confidence = calibration.delta === null ? "" : ` with probability ${percent(1 - calibration.delta, 0)}`;
   return (
-    `${name}: ${method} with ${members} members, for ${inputs} of ${classes.length} classes. ` +
+    `${name}: ${method}, ${count}, ${inputs}, ${classes.length} classes. ` +
     `It flags at most ${percent(calibration.alpha)} of known inputs as unknown${confidence}.`
   );
 }
