@@ -1,9 +1,11 @@
 """The drift monitor's store, the service's traffic, and files of scores."""
 
+import contextlib
 import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,89 +36,87 @@ for _ in range(20):
 """
 
 
-def test_processes_change_it_in_turn(tmp_path: Path):
-    path = tmp_path / "drift.sqlite"
-    store = DriftStore(path)
-    with store.document() as document:
+def new_monitor() -> DriftMonitor:
+    return DriftMonitor([0.5], ood_threshold=0.9)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "drift.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[DriftStore]:
+    with contextlib.closing(DriftStore(path)) as opened:
+        yield opened
+
+
+def test_processes_change_a_store_in_turn(store: DriftStore, path: Path):
+    with store.stream(new_monitor()) as document:
         document["count"] = 0
     others = [subprocess.Popen([sys.executable, "-c", INCREMENT, str(path)]) for _ in range(2)]
     for _ in range(20):
-        with store.document() as document:
+        with store.stream(new_monitor()) as document:
             document["count"] += 1
     assert [other.wait(60) for other in others] == [0, 0]
-    with store.document() as document:
+    with store.stream(new_monitor()) as document:
         assert document["count"] == 60
-    store.close()
 
 
-def test_a_change_that_fails_is_no_change(tmp_path: Path):
-    store = DriftStore(tmp_path / "drift.sqlite")
-    with store.document() as document:
+def test_a_change_that_fails_is_undone(store: DriftStore):
+    with store.stream(new_monitor()) as document:
         document["a"] = 1
-    with pytest.raises(ZeroDivisionError), store.document() as document:
+    with pytest.raises(ZeroDivisionError), store.stream(new_monitor()) as document:
         document["a"] = 1 / 0
-    with pytest.raises(TypeError), store.document() as document:
+    with pytest.raises(TypeError), store.stream(new_monitor()) as document:
         document["a"] = {1, 2}  # not JSON
-    with store.document() as document:
-        assert document == {"a": 1}
-    store.close()
+    with store.stream(new_monitor()) as document:
+        assert document["a"] == 1
 
 
 def test_another_file_is_refused_and_left_alone(tmp_path: Path):
-    content = b"not a database at all, but long enough to tell" * 50
-    path = tmp_path / "notes.txt"
+    path, content = tmp_path / "notes.txt", b"not a database at all, but long enough to tell" * 50
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"cannot use drift state .*notes\.txt"):
         DriftStore(path)
     assert path.read_bytes() == content
 
 
-def test_a_store_that_another_process_holds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(drift, "LOCK_SECONDS", 0.01)
-    path = tmp_path / "drift.sqlite"
-    store = DriftStore(path)
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    held = r"cannot read or write drift state .*drift\.sqlite \(database is locked\): let other processes finish"
-    with pytest.raises(DataError, match=held), store.document():
-        pytest.fail("the document was yielded")
-    other.execute("ROLLBACK")
-    other.execute("BEGIN")
-    other.execute("SELECT * FROM drift").fetchall()  # one who reads keeps others from writing, but not from trying
-    with pytest.raises(DataError, match=held), store.document() as document:
-        document["a"] = 1
-    other.close()
-    with store.document() as document:
-        assert document == {}
-    store.close()
-
-
-@pytest.mark.parametrize("text", ["{", "", "[]", "null", "[" * 100_000, 7, b"\xff"])
-def test_a_document_that_is_damaged_is_named(tmp_path: Path, text: object):
-    path = tmp_path / "drift.sqlite"
-    store = DriftStore(path)
-    with sqlite3.connect(path) as other:
-        other.execute("INSERT INTO drift VALUES (1, ?)", (text,))
-    other.close()
-    with pytest.raises(DataError, match=r"drift\.sqlite is damaged \(.*\): start a new one in another file$"), store.document():
-        pytest.fail("the document was yielded")
-    store.close()
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path):
     with pytest.raises(DataError, match="nowhere"):
         DriftStore(tmp_path / "nowhere" / "drift.sqlite")
 
 
-@pytest.mark.parametrize(("damage", "named"), [({"counts": "many"}, r"drift\.sqlite is damaged"), (None, "lacks")])
-def test_a_damaged_monitor_is_named(tmp_path: Path, damage: dict | None, named: str):
-    monitor = DriftMonitor([0.5], ood_threshold=0.9)
-    store = DriftStore(tmp_path / "drift.sqlite")
-    with store.document() as document:
-        document["monitor"] = {} if damage is None else monitor.state_dict() | damage
-    with pytest.raises(DataError, match=named), store.stream(monitor):
+def test_a_store_that_another_process_holds_is_named(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(drift, "LOCK_SECONDS", 0.01)
+    locked = r"cannot read or write drift state .*drift\.sqlite \(database is locked\): let other processes finish"
+    with (
+        contextlib.closing(DriftStore(path)) as store,
+        contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DataError, match=locked), store.stream(new_monitor()):
+            pytest.fail("the stream was continued")
+        other.execute("ROLLBACK")
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM drift").fetchall()  # a reader keeps others from writing, but not from trying
+        with pytest.raises(DataError, match=locked), store.stream(new_monitor()) as document:
+            document["a"] = 1
+        other.execute("ROLLBACK")
+        with store.stream(new_monitor()) as document:
+            assert document == {}
+
+
+DAMAGED_STATE = json.dumps({"monitor": new_monitor().state_dict() | {"counts": "many"}})
+
+
+@pytest.mark.parametrize("text", ["{", "", "[]", "null", "[" * 100_000, 7, b"\xff", DAMAGED_STATE])
+def test_a_damaged_document_is_named(store: DriftStore, path: Path, text: object):
+    with contextlib.closing(sqlite3.connect(path)) as other, other:
+        other.execute("INSERT INTO drift VALUES (1, ?)", (text,))
+    damaged = r"drift\.sqlite is damaged \(.*\): start a new one in another file$"
+    with pytest.raises(DataError, match=damaged), store.stream(new_monitor()):
         pytest.fail("the stream was continued")
-    store.close()
 
 
 def make(detector: Detector, **settings: object) -> Traffic:

@@ -41,17 +41,14 @@ SCHEMA = pa.schema([("score", pa.float32()), ("p_value", pa.float64()), ("is_ood
 
 
 class DriftStore:
-    """A JSON document in an SQLite file, which several processes change in turn, each change completely or not at all.
+    """A drift monitor's state as JSON in an SQLite file, which several processes change in turn, completely or not at all.
 
     Args:
-        path: the file, created if missing; None keeps the document in memory.
+        path: the file, created if missing; None keeps the state in memory.
 
     >>> store = DriftStore(None)
-    >>> with store.document() as document:
-    ...     document["steps"] = 1
-    >>> with store.document() as document:
-    ...     print(document)
-    {'steps': 1}
+    >>> with store.stream(DriftMonitor([0.5], ood_threshold=0.9)) as document:
+    ...     document["note"] = "kept beside the monitor"
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -66,19 +63,22 @@ class DriftStore:
             raise DataError(f"cannot use drift state {self.name} ({error}): give another file") from None
 
     @contextmanager
-    def document(self) -> Iterator[dict[str, Any]]:
-        """Yield the document, empty at first, to read and change; other processes wait until the block ends.
+    def stream(self, monitor: DriftMonitor) -> Iterator[dict[str, Any]]:
+        """Let a monitor continue the stored stream within the block, while other processes wait.
+
+        Yields the stored document, for what should be kept beside the monitor's state.
 
         Raises:
-            DataError: it is damaged, another process holds it for too long, or the disk is full.
+            DataError: it is damaged or of another model, another process holds it for too long, or the disk is full.
         """
         with self._lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 found = self._connection.execute("SELECT document FROM drift WHERE id = 1").fetchone()
                 before = found[0] if found else "{}"
-                document = self._parse(before)
+                document = self._restore(monitor, before)
                 yield document
+                document["monitor"] = monitor.state_dict()
                 if (after := json.dumps(document)) != before:
                     self._connection.execute("INSERT OR REPLACE INTO drift VALUES (1, ?)", (after,))
                 self._connection.execute("COMMIT")
@@ -89,31 +89,16 @@ class DriftStore:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
-    @contextmanager
-    def stream(self, monitor: DriftMonitor) -> Iterator[dict[str, Any]]:
-        """Let a monitor continue the stored stream within the block; yield the document beside its state."""
-        with self.document() as document:
-            try:
-                if "monitor" in document:
-                    monitor.load_state_dict(document["monitor"])
-            except BesnnError as error:
-                raise DataError(f"drift state {self.name} does not fit: {error}") from None
-            except (KeyError, TypeError, ValueError) as error:
-                raise self._damaged(error) from None
-            yield document
-            document["monitor"] = monitor.state_dict()
-
-    def _parse(self, text: str) -> dict[str, Any]:
+    def _restore(self, monitor: DriftMonitor, text: str) -> dict[str, Any]:
         try:
-            document = json.loads(text)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise self._damaged(error) from None
-        if not isinstance(document, dict):
-            raise self._damaged(f"a {type(document).__name__} instead of an object")
+            document: dict[str, Any] = json.loads(text)
+            if (state := document.get("monitor")) is not None:
+                monitor.load_state_dict(state)
+        except BesnnError as error:
+            raise DataError(f"drift state {self.name} does not fit: {error}") from None
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise DataError(f"drift state {self.name} is damaged ({error}): start a new one in another file") from None
         return document
-
-    def _damaged(self, reason: Exception | str) -> DataError:
-        return DataError(f"drift state {self.name} is damaged ({reason}): start a new one in another file")
 
     def close(self) -> None:
         """Close the file."""
@@ -267,7 +252,8 @@ def monitor_file(
     try:
         with store.stream(monitor):
             for rows in read_scores(path):
-                _check_origin(path, threshold, rows)
+                if threshold is not None and not np.allclose(threshold.p_values(rows.score), rows.p_value, rtol=0, atol=1e-9):
+                    raise DataError(f"{path} was not made by this model with its present calibration: score the inputs again")
                 monitor.update(1 - rows.p_value if threshold is None else rows.score)
                 inputs += len(rows.score)
                 skipped += rows.skipped
@@ -283,12 +269,6 @@ def _monitor(path: Path, threshold: ConformalThreshold | None, alarm_level: floa
     # Strangeness is 1 − p: an input counts as unknown if it is stranger than all that the file accepts.
     accepted = max((float((1 - rows.p_value[~rows.is_ood]).max(initial=-1)) for rows in read_scores(path)), default=-1.0)
     return DriftMonitor(np.linspace(0, 1, CELLS + 1)[1:-1], accepted, alarm_level=alarm_level, window=window)
-
-
-def _check_origin(path: Path, threshold: ConformalThreshold | None, rows: Scores) -> None:
-    """Refuse scores of another model, or of another calibration of this one."""
-    if threshold is not None and not np.allclose(threshold.p_values(rows.score), rows.p_value, rtol=0, atol=1e-9):
-        raise DataError(f"{path} was not made by this model with its present calibration: score the inputs again")
 
 
 def read_scores(path: Path) -> Iterator[Scores]:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -38,11 +39,11 @@ def choose_examples(detector: Detector, inputs: Inputs) -> list[Example]:
     top_two = np.sort(predictions.probabilities, axis=1)[:, -2:]
     closest = accepted[np.argsort(np.ptp(top_two, axis=1)[accepted], kind="stable")]
     ambiguous = closest[~np.isin(closest, known)][:EXAMPLES_PER_KIND]
-    chosen = [_example("known", inputs[row]) for row in known] + [_example("ambiguous", inputs[row]) for row in ambiguous]
+    chosen = _examples("known", inputs[known]) + _examples("ambiguous", inputs[ambiguous])
     if inputs.ndim == 2 or len(inputs) < EXAMPLES_PER_KIND:  # rows made up from a table may well be ordinary
         return chosen + unknown_examples(detector)
     kinds = list(made_up_outliers(inputs).values())
-    return chosen + [_example("unknown", kinds[index % len(kinds)][index]) for index in range(EXAMPLES_PER_KIND)]
+    return chosen + _examples("unknown", [kinds[index % len(kinds)][index] for index in range(EXAMPLES_PER_KIND)])
 
 
 def unknown_examples(detector: Detector) -> list[Example]:
@@ -50,19 +51,13 @@ def unknown_examples(detector: Detector) -> list[Example]:
     rng = np.random.default_rng(0)
     shape = (EXAMPLES_PER_KIND, *detector.input_shape)
     if len(detector.input_shape) == 3:
-        return [_example("unknown", image) for image in rng.integers(0, 256, shape, dtype=np.uint8)]
+        return _examples("unknown", rng.integers(0, 256, shape, dtype=np.uint8))
     mean, std = detector.preprocessing.mean.cpu().numpy(), detector.preprocessing.std.cpu().numpy()
-    rows = mean + _FAR * std * rng.choice([-1, 1], shape) * rng.uniform(0.8, 1, shape)
-    return [_example("unknown", row) for row in rows]
+    return _examples("unknown", mean + _FAR * std * rng.choice([-1, 1], shape) * rng.uniform(0.8, 1, shape))
 
 
-def blank_input(input_shape: tuple[int, ...]) -> str | list[float]:
-    """Return an input of zeros as `/v1/predict` takes it; it reveals nothing about the training data.
-
-    >>> blank_input((3,))
-    [0, 0, 0]
-    """
-    return _sendable(np.zeros(input_shape, np.uint8))
+def _examples(kind: Literal["known", "ambiguous", "unknown"], items: Iterable[NDArray[np.generic]]) -> list[Example]:
+    return [Example(kind=kind, input=encode_input(item)) for item in items]
 
 
 def _by_turns(rows: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -75,11 +70,8 @@ def _by_turns(rows: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np
     return rows[np.argsort(turn, kind="stable")]
 
 
-def _example(kind: Literal["known", "ambiguous", "unknown"], item: NDArray[np.generic]) -> Example:
-    return Example(kind=kind, input=_sendable(item))
-
-
-def _sendable(item: NDArray[np.generic]) -> str | list[float]:
+def encode_input(item: NDArray[np.generic]) -> str | list[float]:
+    """Return an input as `/v1/predict` takes it: a table row as numbers, an image as a PNG file in base64."""
     if item.ndim == 1:
         row: list[float] = item.tolist()
         return row

@@ -33,14 +33,7 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):  # noqa: N818 (the RFC's own word)
-    """An error for the client.
-
-    Args:
-        status: the HTTP status.
-        code: identifies the kind of problem for programs.
-        detail: one sentence for people that says what to do.
-        headers: sent with the answer.
-    """
+    """An error for the client: its code is for programs, its detail is a sentence for people that says what to do."""
 
     def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)

@@ -46,13 +46,7 @@ def run(
 ) -> None:
     """Answer requests until the process is told to stop, then finish those already accepted.
 
-    Args:
-        detector: the calibrated detector that the file holds.
-        model: the file, from which each of several workers loads its own detector.
-        settings: the service's settings.
-        examples: inputs to try.
-        listener: the socket to listen on, see `listen`.
-        workers: number of processes; with several, one that dies is replaced.
+    Each of several workers loads its own copy of the detector from the file `model`, and one that dies is replaced.
 
     Raises:
         DataError: a worker could not be replaced because the file is gone or holds another model. The other workers have then

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from besnn.predictions import Predictions
 from besnn.serve.bodies import JSON, MULTIPART, media_type
 from besnn.serve.drift import DriftReport
-from besnn.serve.examples import Example, blank_input
+from besnn.serve.examples import Example, encode_input
 from besnn.serve.inputs import InputReader
 from besnn.serve.problems import Problem, problem_responses
 from besnn.serve.service import Service
@@ -182,7 +182,7 @@ def prediction_rows(predictions: Predictions, class_names: Sequence[str], *, mem
 
 def _describe_body(reader: InputReader) -> dict[str, Any]:
     """Describe the bodies of `/predict`; the example is blank, because anyone may read the description."""
-    example = {"inputs": [blank_input(reader.input_shape)]}
+    example = {"inputs": [encode_input(np.zeros(reader.input_shape, np.uint8))]}
     schema = {"$ref": f"#/components/schemas/{reader.request.__name__}"}
     content: dict[str, Any] = {JSON: {"schema": schema, "example": example}}
     if reader.is_image:
