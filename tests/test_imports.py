@@ -33,8 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ray": {"data", "detector", "batch", "serve"},
     "estimator": {"data", "detection", "training", "detector"},
     "pyod": {"detection", "estimator"},
-    "demo_report": {"evaluation"},
-    "demo": {"data", "detector", "evaluation", "evaluating", "training", "demo_report"},
+    "demo": {"data", "detector", "evaluation", "evaluating", "training"},
 }
 MAY_IMPORT |= {"cli": set(MAY_IMPORT), "__main__": {"cli"}}
 
