@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from benchmarks.findings import Check, Figure, Findings, Setting, Target
 from benchmarks.timing import Work, take_turns
-from besnn.detection.compact import decode_rows
-from besnn.detection.neighbours import NearestNeighbourDensity
+from besnn.detection import NearestNeighbourDensity
+from besnn.detection.densities.nearest_neighbour import decode_rows
 
 MEMBERS, DIMENSIONS, NEIGHBOUR, CHECKED = 4, 512, 20, 50
 

@@ -6,13 +6,14 @@ import numpy as np
 import torch
 
 from besnn.data import Dataset, keep_classes, load
-from besnn.detection.scoring import Scoring
+from besnn.detection import ScoreSet
+from besnn.detection.densities import density_kind
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
 from besnn.model.feature_layers import layer_groups
 from besnn.recipe.config import ScoreConfig
 from besnn.training.batches import Data
-from besnn.training.choose_score import all_scores, combine, fit_densities, of_kind
+from besnn.training.choose_score import combine, fit_densities
 from besnn.training.fit import Fitted
 from experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
 from experiments.runs import Run, Workspace
@@ -55,7 +56,7 @@ def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measure
 def _every_score(detector: Detector, layers: Densities, dataset: Dataset) -> Scores:
     """Those of the detector, and nearest neighbours at other layers; the first decide where both have a score."""
     others = layer_scores(detector, layers, dataset.inputs) if layers else {}
-    return others | all_scores(detector, detector.scoring, dataset.inputs)
+    return others | detector.scores(dataset.inputs)
 
 
 def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None = None) -> None:
@@ -65,12 +66,12 @@ def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, v
     """
     decides = detector.scoring
     everywhere = max(1, len(layer_groups(config.layer)))
-    missing = [kind for kind in config.densities if len(of_kind(decides.densities, kind)) < everywhere]
+    fitted = [density_kind(name) for name in decides.densities]
+    missing = [kind for kind in config.densities if fitted.count(kind) < everywhere]
     densities = decides.densities | (fit_densities(detector, config, missing, training) if missing else {})
-    combined = decides.combined
-    if combined is None and validation is not None:
-        combined = combine(detector, of_kind(densities, config.densities[0]), validation)
-    detector.scoring = Scoring(decides.evidence_kind, decides.name, densities, combined)
+    detector.scoring = ScoreSet(decides.evidence_kind, decides.name, densities, decides.combined)
+    if decides.combined is None and validation is not None:
+        detector.scoring.combined = combine(detector, config.densities[0], validation)
 
 
 def accuracy_of(detector: Detector, known: Dataset) -> float:

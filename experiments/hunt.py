@@ -48,7 +48,7 @@ def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     detector, validation = fitted.detector, fitted.split.validation
     if validation is None:
         raise InputError("a hunt judges settings on held-out data: set data.validation above 0")
-    made_up = made_up_aurocs(detector, detector.scoring, validation, detector.scoring.names)
+    made_up = made_up_aurocs(detector, validation, detector.scoring.names)
     layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.split.training)
     made_up |= made_up_by_layer(detector, layers, validation)
     return Measured({"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up})

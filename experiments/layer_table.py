@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from besnn.detection.scoring import COMBINED
+from besnn.detection.score_set import COMBINED
 from besnn.model.feature_layers import layer_groups
 from experiments.comparison import Row
 from experiments.hunt import hunt_records, shown_auroc

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
-from besnn.detection.block import block_name
-from besnn.detection.combined import CombinedScore
-from besnn.detection.neighbours import NearestNeighbourDensity
-from besnn.detection.scores import scores_for
+from besnn.detection import CombinedScore, NearestNeighbourDensity, scores_for
+from besnn.detection.densities import name_at_layer
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
 from besnn.model.feature_layers import layer_features, layer_names
@@ -51,7 +49,7 @@ def candidate_layers(recipe: Recipe) -> tuple[str, ...]:
 
 def score_name(layer: str) -> str:
     """What the nearest-neighbour score at a layer is called in records."""
-    return block_name("nearest-neighbour", layer)
+    return name_at_layer("nearest-neighbour", layer)
 
 
 @torch.inference_mode()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from besnn.detection.scoring import COMBINED
+from besnn.detection.score_set import COMBINED
 from besnn.evaluation.wording import method_name
 from besnn.training.record import read_record
 from experiments.benchmarks import BENCHMARKS

@@ -23,17 +23,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "detection": set(),
     "recipe": {"layers", "model", "objective", "baselines", "detection"},
     "evaluation": {"data", "detection"},
-    "predictions": set(),
-    "detector": {"model", "detection", "recipe", "predictions"},
+    "detector": {"model", "detection", "recipe", "evaluation"},
     "training": {"data", "layers", "model", "objective", "detection", "evaluation", "recipe", "detector"},
-    "evaluating": {"data", "evaluation", "training", "detector"},
     "batch": {"data"},
     "export": {"model", "detection", "detector"},
-    "serve": {"data", "detection", "detector", "predictions"},
+    "serve": {"data", "detection", "detector"},
     "ray": {"data", "detector", "batch", "serve"},
     "estimator": {"data", "detection", "training", "detector"},
-    "pyod": {"detection", "estimator"},
-    "demo": {"data", "detector", "evaluation", "evaluating", "training"},
+    "demo": {"data", "detector", "evaluation", "training"},
 }
 MAY_IMPORT |= {"cli": set(MAY_IMPORT), "__main__": {"cli"}}
 

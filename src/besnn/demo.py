@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 
 from besnn.data import Dataset, digits, keep_classes, load, made_up_outliers
 from besnn.detector import Detector
-from besnn.evaluating import evaluate_detector
 from besnn.evaluation import Evaluation
 from besnn.evaluation.pages import render_page
 from besnn.evaluation.plane import Plane, Ring, confidence_by_distance
@@ -26,6 +25,7 @@ from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
 from besnn.training.fit import fit_detector
 from besnn.training.progress import Reporter, Row
+from besnn.training.record import provenance
 
 Say = Callable[[str], None]
 
@@ -115,7 +115,9 @@ def run_digits(say: Say) -> tuple[Detector, Evaluation]:
         f"the digits {' and '.join(UNKNOWN_DIGITS)}": keep_classes(digits(), UNKNOWN_DIGITS),
         "scrambled images": Dataset(scrambled, None, (), "scrambled images"),
     }
-    return detector, evaluate_detector(detector, seen, unknown, title="Digits 0 to 7", known_name="new images of 0 to 7")
+    return detector, detector.evaluate(
+        seen, unknown, title="Digits 0 to 7", known_name="new images of 0 to 7", provenance=provenance({})
+    )
 
 
 def moons_in_words(rings: Sequence[Ring]) -> str:

@@ -62,8 +62,8 @@ CASES = [
     ("inspect", USE, "MODEL"),
     ("inspect {tmp}/none.safetensors", USE, "does not exist: train a model"),
     ("inspect {tmp}", USE, "is a folder"),
-    ("inspect {tmp}/words.csv", FAILED, "is truncated, damaged or no safetensors file"),
-    ("inspect {tmp}/cut.safetensors", FAILED, "is truncated, damaged or no safetensors file"),
+    ("inspect {tmp}/words.csv", FAILED, "is truncated, damaged or not a safetensors file"),
+    ("inspect {tmp}/cut.safetensors", FAILED, "is truncated, damaged or not a safetensors file"),
     ("inspect {tmp}/altered.safetensors", FAILED, "digest"),
     # calibrate
     ("calibrate {model}", USE, "DATA"),

@@ -11,9 +11,7 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import beta, binom, kstest
 
-from besnn.detection import DriftMonitor
-from besnn.detection.bag import ScoreBag
-from besnn.detection.bets import BETS, initial_log_capital, log_payoffs, play
+from besnn.detection.drift import BETS, DriftMonitor, ScoreCounts, initial_log_capital, log_payoffs, play
 from besnn.errors import InputError
 
 
@@ -33,18 +31,18 @@ def delay(monitor: DriftMonitor, before: np.ndarray, after: np.ndarray) -> int:
 def test_p_values_equal_their_definition_one_by_one() -> None:
     rng = np.random.default_rng(0)
     edges, scores, ties = np.linspace(-1, 1, 9), rng.normal(size=500), 1 - rng.random(500)
-    bag = ScoreBag(edges)
-    bag.add(scores[:50])
+    counts = ScoreCounts(edges)
+    counts.add(scores[:50])
     cells = np.digitize(scores, edges)
     expected = [((cells[:t] > cells[t]).sum() + ties[t] * (cells[: t + 1] == cells[t]).sum()) / (t + 1) for t in range(50, 500)]
-    np.testing.assert_allclose(bag.p_values(scores[50:], ties[50:]), expected, rtol=1e-14)
-    np.testing.assert_array_equal(bag.counts, np.bincount(cells, minlength=10))
+    np.testing.assert_allclose(counts.p_values(scores[50:], ties[50:]), expected, rtol=1e-14)
+    np.testing.assert_array_equal(counts.counts, np.bincount(cells, minlength=10))
 
 
 def test_p_values_are_uniform_and_independent_though_scores_tie() -> None:
     rng = np.random.default_rng(1)
-    bag = ScoreBag(np.array([0.5, 1.5, 2.5]))
-    p_values = bag.p_values(rng.integers(0, 4, size=20_000).astype(float), 1 - rng.random(20_000))
+    counts = ScoreCounts(np.array([0.5, 1.5, 2.5]))
+    p_values = counts.p_values(rng.integers(0, 4, size=20_000).astype(float), 1 - rng.random(20_000))
     assert kstest(p_values, "uniform").pvalue > 1e-3
     assert abs(np.corrcoef(p_values[1:], p_values[:-1])[0, 1]) < 4 / math.sqrt(len(p_values))
 
@@ -82,7 +80,7 @@ def test_capital_is_neither_made_nor_lost_but_by_payoffs(step: int) -> None:
     factors = np.random.default_rng(0).uniform(0.1, 3, size=BETS)
     one_step, _ = play(before, np.zeros((1, BETS)), step)
     np.testing.assert_allclose(play(before, np.log(factors)[None], step)[0], one_step + np.log(factors), rtol=1e-12)
-    assert (still > before).all()  # capital left rest for the bets
+    assert (still > before).all()  # the reserve released capital
 
 
 def test_capital_follows_its_recursion() -> None:
@@ -114,7 +112,7 @@ def test_finds_changes_early_and_late(change: str, ordinary: int) -> None:
         assert delay(monitor_of(seed), rng.normal(size=ordinary), CHANGES[change](rng)) < 400
 
 
-def test_without_a_bag_a_change_within_the_stream_is_found() -> None:
+def test_without_initial_scores_a_change_within_the_stream_is_found() -> None:
     rng = np.random.default_rng(0)
     monitor = DriftMonitor(np.linspace(0, 1, 100)[1:-1], ood_threshold=0.95)
     assert delay(monitor, rng.uniform(size=2000), rng.uniform(0.9, 1, size=200)) < 50
@@ -179,7 +177,7 @@ def test_after_a_hundred_million_steps_a_change_is_still_found() -> None:
 
 
 def test_a_lasting_change_overflows_nothing() -> None:
-    monitor = DriftMonitor([0.0], ood_threshold=1.0, bag=[-1.0] * 10**6)
+    monitor = DriftMonitor([0.0], ood_threshold=1.0, initial_scores=[-1.0] * 10**6)
     path = monitor.update(np.ones(20_000))
     assert np.isfinite(path).all()
     assert path[-1] > 10_000  # e to that power would have overflowed
@@ -211,12 +209,12 @@ def test_the_rate_is_that_of_the_window_with_its_exact_interval() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"edges": [1.0, 0.0]}, "rising"),
+        ({"edges": [1.0, 0.0]}, "ascending"),
         ({"edges": [0.0, math.inf]}, "finite"),
         ({"edges": [[0.0]]}, r"edges have shape \[1, 1\]"),
         ({"alarm_level": 1.0}, r"alarm_level=1\.0"),
         ({"window": 0}, "window=0"),
-        ({"bag": [math.nan]}, "bag hold 1 NaN"),
+        ({"initial_scores": [math.nan]}, "initial scores hold 1 NaN"),
     ],
 )
 def test_refuses_wrong_settings(arguments: dict[str, object], message: str) -> None:

@@ -55,7 +55,7 @@ def test_layers_apart_are_combined_for_every_method_but_decide_for_one(
     assert not {"nearest-neighbour", "class-gaussian"} & fields["scores"].keys()
 
     fit_scoring(detector, run.recipe.score.model_copy(update={"name": "combined"}), fitted.split.training, validation)
-    assert set(detector.scoring.combined.reference) == {own, *blocks[:2]}  # the first kind alone
+    assert set(detector.scoring.combined.tails) == {own, *blocks[:2]}  # the first kind alone
     assert len(validation) == round(benchmark_of("cifar10").held_out * 450)
     test, svhn = (load(name, split="test", data_dir=workspace.data_dir) for name in ("cifar10", "svhn"))
     is_svhn = np.repeat([0, 1], [len(test), len(svhn)])
@@ -78,7 +78,7 @@ def test_densities_that_are_fitted_later_change_no_decision(workspace: Workspace
     fit_every_density(detector, run.recipe.score, fitted.split.training, fitted.split.validation)
     assert np.array_equal(detector.score(inputs), before)
     of_first_kind = {"nearest-neighbour at trunk.2", "nearest-neighbour at trunk"}
-    assert set(detector.scoring.combined.reference) == {detector.model.default_score} | of_first_kind
+    assert set(detector.scoring.combined.tails) == {detector.model.default_score} | of_first_kind
     for name, scores in alone.items():  # what was fitted stays
         assert np.array_equal(detector.score(inputs, name), scores)
 

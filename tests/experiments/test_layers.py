@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from besnn.data import load, made_up_outliers
-from besnn.detection.combined import CombinedScore
+from besnn.detection import CombinedScore
 from besnn.errors import InputError
 from besnn.model.feature_layers import layer_names
 from besnn.training import build_method, load_recipe

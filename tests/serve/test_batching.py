@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from besnn.predictions import Predictions
+from besnn.detector import Predictions
 from besnn.serve.batching import Batcher
 from besnn.serve.problems import Problem
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from besnn import Detector
 from besnn.data import two_moons
-from besnn.predictions import Predictions
+from besnn.detector import Predictions
 from besnn.serve import Settings, create_app
 
 CLIENTS, REQUESTS = 64, 6

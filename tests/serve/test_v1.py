@@ -9,7 +9,7 @@ from PIL import Image
 
 from besnn import Detector
 from besnn.data import Dataset, two_moons
-from besnn.predictions import Predictions
+from besnn.detector import Predictions
 from besnn.serve.inputs import QUICK_BYTES
 
 FORM = {"Content-Type": "multipart/form-data; boundary=x"}

@@ -9,7 +9,7 @@ import pytest
 
 from besnn import Detector
 from besnn.data import Dataset, two_moons
-from besnn.predictions import Predictions
+from besnn.detector import Predictions
 
 POINTS = two_moons(5, seed=4).inputs
 INFER = "/v2/models/model/infer"

@@ -114,7 +114,7 @@ def test_a_checkpoint_of_another_run_is_refused(train, tiny_recipe, moons, tmp_p
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"", "truncated"), (b"\x89PNG\r\n\x1a\n" + bytes(100), "no safetensors file"), (bytes(8) + b"{}", "truncated")],
+    [(b"", "truncated"), (b"\x89PNG\r\n\x1a\n" + bytes(100), "not a safetensors file"), (bytes(8) + b"{}", "truncated")],
     ids=["empty", "png", "zeros"],
 )
 def test_a_foreign_checkpoint_gets_one_line(content, says, train, tiny_recipe, moons, tmp_path):

@@ -7,15 +7,14 @@ from sklearn.metrics import roc_auc_score
 
 from besnn.baselines import SoftmaxClassifier
 from besnn.data import made_up_outliers, two_moons
-from besnn.detection.density import DENSITIES
-from besnn.detection.scoring import Scoring
-from besnn.detection.tail import EmpiricalTail
+from besnn.detection import DENSITIES, ScoreSet
+from besnn.detection.combined import TailProbability
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.layers import tile
 from besnn.model import Preprocessing, mlp
 from besnn.recipe.config import ScoreConfig
-from besnn.training.choose_score import all_scores, combine, fit_densities, fit_scoring, made_up_aurocs
+from besnn.training.choose_score import combine, fit_densities, fit_scoring, made_up_aurocs
 from besnn.training.fit import fit_detector
 from besnn.training.progress import Reporter
 
@@ -112,7 +111,7 @@ def test_the_combination_refers_to_validation_rows(detector, fitted):
     config = ScoreConfig(name="combined", neighbour=3, densities=("class-gaussian", "nearest-neighbour"))
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     assert list(detector.scoring.densities) == ["class-gaussian"]  # the first one; the other is not needed any more
-    reference = detector.scoring.combined.reference
+    reference = detector.scoring.combined.state()
     assert set(reference) == {"tempered-entropy", "class-gaussian"}
     for name, scores in reference.items():
         assert np.array_equal(scores.numpy(), np.sort(detector.score(fitted.split.validation.inputs, name)))
@@ -130,7 +129,7 @@ def test_auto_takes_the_best_on_made_up_outliers_and_tells(detector, fitted):
 
 def test_the_table_against_scikit_learn(detector, fitted):
     validation = fitted.split.validation
-    table = made_up_aurocs(detector, detector.scoring, validation, ["tempered-entropy", "kernel-confidence"])
+    table = made_up_aurocs(detector, validation, ["tempered-entropy", "kernel-confidence"])
     for kind, outliers in made_up_outliers(validation.inputs).items():
         truth = np.repeat([0, 1], [len(validation), len(outliers)])
         for name in table:
@@ -141,11 +140,11 @@ def test_the_table_against_scikit_learn(detector, fitted):
 def test_all_scores_are_those_one_by_one(detector, fitted):
     fit_scoring(detector, ScoreConfig(name="combined", neighbour=3), fitted.split.training, fitted.split.validation)
     inputs = fitted.split.calibration.inputs
-    found = all_scores(detector, detector.scoring, inputs)
+    found = detector.scores(inputs)
     assert list(found) == detector.scoring.names
     for name, scores in found.items():
         np.testing.assert_allclose(scores, detector.score(inputs, name), rtol=1e-4, atol=1e-5)
-    assert all(len(scores) == 0 for scores in all_scores(detector, detector.scoring, inputs[:0]).values())
+    assert all(len(scores) == 0 for scores in detector.scores(inputs[:0]).values())
 
 
 @pytest.mark.parametrize("rows", [None, 1])
@@ -164,7 +163,7 @@ def test_a_density_needs_no_validation(detector, fitted):
 def test_names_are_checked(detector, fitted):
     with pytest.raises(InputError, match=r"score.name='bogus' is unknown for be-snn"):
         fit_scoring(detector, ScoreConfig(name="bogus"), fitted.split.training, fitted.split.validation)
-    with pytest.raises(InputError, match="needs validation data"):
+    with pytest.raises(InputError, match="needs at least two validation inputs"):
         fit_scoring(detector, ScoreConfig(name="combined"), fitted.split.training, None)
 
 
@@ -188,7 +187,8 @@ def test_one_pass_fits_what_each_layer_alone_would_have(kinds, stored_rows, dete
     assert list(densities) == [f"{kind} at {layer}" for layer in APART.split(",") for kind in kinds]
     assert detector.layer == APART
     inputs = fitted.split.calibration.inputs
-    found = all_scores(detector, Scoring("distances", "tempered-entropy", densities), inputs, list(densities))
+    detector.scoring = ScoreSet("distances", "tempered-entropy", densities)
+    found = detector.scores(inputs, list(densities))
     for kind in kinds:
         for name, expected in layer_by_layer(kind, stored_rows=stored_rows)(inputs).items():
             np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
@@ -206,7 +206,9 @@ def test_the_combination_adds_up_the_surprise_at_every_layer(detector, fitted, l
         {"tempered-entropy": detector.score(rows, "tempered-entropy"), **alone(rows)}
         for rows in (fitted.split.validation.inputs, inputs)
     )
-    expected = sum(EmpiricalTail(torch.from_numpy(reference[name])).surprise(torch.from_numpy(single[name])) for name in single)
+    expected = sum(
+        TailProbability(torch.from_numpy(reference[name])).surprise(torch.from_numpy(single[name])) for name in single
+    )
     np.testing.assert_allclose(detector.score(inputs), expected, rtol=1e-3, atol=1e-3)
     assert len(single) == 4
     assert np.ptp(expected.numpy()) > 1
@@ -235,7 +237,7 @@ def test_a_density_of_layers_apart_is_refused_before_training(name, tiny_recipe,
         fit_detector(recipe, stripes, reporter=NeverStarted())
     message = str(refused.value)
     assert "\n" not in message
-    assert all(part in message for part in (repr(name), APART, "write + in place of the comma", "set score.name to combined"))
+    assert all(part in message for part in (repr(name), APART, "join them with +", "set score.name to combined"))
 
 
 @pytest.mark.parametrize("layer", ["trunk,attic", "attic,trunk", "trunk.3+attic,trunk"])
@@ -271,7 +273,8 @@ def test_a_layer_that_tells_nothing_apart_is_not_combined():
     validation = dataclasses.replace(moons, inputs=moons.inputs + 0.01)
     for layer, told_apart in (("1,2", False), ("2,1", False), ("2,2+0", True)):
         densities = fit_densities(detector, ScoreConfig(layer=layer, neighbour=3), ["nearest-neighbour"], moons)
-        assert (combine(detector, densities, validation) is not None) == told_apart
+        detector.scoring = ScoreSet("logits", "predictive-entropy", densities)
+        assert (combine(detector, "nearest-neighbour", validation) is not None) == told_apart
 
 
 def test_a_score_that_tells_nothing_apart_is_not_combined():
@@ -284,5 +287,5 @@ def test_a_score_that_tells_nothing_apart_is_not_combined():
     fit_scoring(detector, ScoreConfig(neighbour=3), moons, validation)
     assert detector.scoring.name == "nearest-neighbour"
     assert "combined" not in detector.provenance["score_choice"]
-    with pytest.raises(InputError, match=r"combined' cannot be had: predictive-entropy or a density is the same"):
+    with pytest.raises(InputError, match=r"combined' is not possible: predictive-entropy or a density is the same"):
         fit_scoring(detector, ScoreConfig(name="combined", neighbour=3), moons, validation)

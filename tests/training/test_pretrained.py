@@ -129,10 +129,10 @@ def test_weights_are_read_with_the_checks_of_a_model_file(plain, tmp_path):
     tensors, header = read_model_file(path)
     broken = {name: value * float("nan") if value.is_floating_point() else value for name, value in tensors.items()}
     write_model_file(altered, broken, header)
-    with pytest.raises(DataError, match=r"altered\.safetensors holds NaN or infinite numbers"):
+    with pytest.raises(DataError, match=r"altered\.safetensors contains NaN or infinite numbers"):
         pretrained_backbone(config(altered), SHAPE)
     write_tensor_file(altered, CHECKPOINT, tensors, {})
-    with pytest.raises(DataError, match="'besnn-checkpoint', which is no besnn model file"):
+    with pytest.raises(DataError, match="'besnn-checkpoint', which is not a besnn model file"):
         pretrained_backbone(config(altered), SHAPE)
     foreign = foreign_copy(plain, tmp_path / "foreign.safetensors", lambda value: value / 0 if value.ndim > 1 else value)
     with pytest.raises(DataError, match=r"backbone\.weights='.*foreign\.safetensors' holds NaN or infinite numbers"):

@@ -43,7 +43,7 @@ def evaluate(
     """Evaluate a model on held-out known data and on data that it should flag."""
     from besnn.cli.loading import input_names, load_detector, load_inputs, load_known, refuse_to_overwrite, set_name
     from besnn.errors import InputError
-    from besnn.evaluating import evaluate_detector
+    from besnn.training.record import provenance
 
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--report {str(report)!r}: its name must end in .html")
@@ -53,13 +53,13 @@ def evaluate(
             refuse_to_overwrite(option, written, model, known, *specs)
     began = time.monotonic()
     detector = load_detector(model, calibrated=True, device=device)
-    evaluation = evaluate_detector(
-        detector,
+    evaluation = detector.evaluate(
         load_known(detector, known, label=label, data_dir=data_dir),
         {set_name(spec): load_inputs(detector, spec, label=None, data_dir=data_dir) for spec in specs},
         title=model.stem,
         known_name=set_name(known),
         input_names={set_name(spec): names for spec in (known, *specs) if (names := input_names(detector, spec))},
+        provenance=provenance({}, detector.device),
     )
     record = None if json is None else _record(detector, evaluation, time.monotonic() - began)
     _publish(evaluation, record, json, report, quiet)

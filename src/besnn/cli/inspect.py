@@ -80,9 +80,9 @@ def guarantee(calibration: Mapping[str, Any] | None) -> str:
 
 def _score(name: str, layer: str | None) -> str:
     """Return a score with its layers; a density at one of several layers already has its layer in its name."""
-    from besnn.detection.block import block_name, kind_of
+    from besnn.detection.densities import density_kind, name_at_layer
 
-    return name if layer is None or kind_of(name) != name else block_name(name, layer)
+    return name if layer is None or density_kind(name) != name else name_at_layer(name, layer)
 
 
 def _inputs(shape: list[int]) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
@@ -148,10 +147,7 @@ class ChunkScorer:
 
 def load_detector(content: bytes | memoryview) -> Detector:
     """Return the detector with some file content."""
-    with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
-        file.write(content)
-        file.flush()
-        return Detector.load(Path(file.name))
+    return Detector.from_bytes(content)
 
 
 def data_settings() -> ray.data.DataContext:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SerializeAsAny, field_validator, model_validator
 
 from besnn.baselines import MethodConfig
-from besnn.detection.density import DENSITIES
+from besnn.detection import DENSITIES
 from besnn.model.feature_layers import layer_names
 from besnn.recipe.methods import METHODS, BESNNConfig, method_class
 from besnn.settings import Fraction, Section, Weight

@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel
 
 from besnn.baselines import MethodConfig
-from besnn.detection.density import DENSITIES
-from besnn.detection.scoring import COMBINED
+from besnn.detection import DENSITIES
+from besnn.detection.score_set import COMBINED
 from besnn.errors import InputError, one_line
 from besnn.recipe.config import AUTO, METHOD, Recipe
 from besnn.recipe.methods import method_class

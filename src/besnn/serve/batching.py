@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from besnn.predictions import Predictions
+from besnn.detector import Predictions
 from besnn.serve.inputs import Inputs
 from besnn.serve.problems import Problem
 

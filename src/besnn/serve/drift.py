@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from besnn.detection import ConformalThreshold, DriftMonitor, DriftStatus
+from besnn.detector import Predictions
 from besnn.errors import BesnnError, DataError, InputError, one_line
-from besnn.predictions import Predictions
 from besnn.serve.settings import Settings
 
 LOCK_SECONDS = 30.0

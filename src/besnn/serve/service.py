@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from threading import Event
 from typing import TypeVar
 
-from besnn.detector import Detector
+from besnn.detector import Detector, Predictions
 from besnn.errors import NotReadyError
-from besnn.predictions import Predictions
 from besnn.serve.batching import Batcher
 from besnn.serve.bodies import BodyLimits
 from besnn.serve.drift import Traffic

@@ -18,7 +18,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from besnn.detection import ConformalThreshold
-from besnn.predictions import Predictions
+from besnn.detector import Predictions
 from besnn.serve.drift import DriftReport
 
 _METHODS = frozenset(HTTPMethod)

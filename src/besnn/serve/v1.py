@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from besnn.predictions import Predictions
+from besnn.detector import Predictions
 from besnn.serve.bodies import JSON, MULTIPART, media_type
 from besnn.serve.drift import DriftReport
 from besnn.serve.examples import Example, encode_input

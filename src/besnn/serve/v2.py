@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 
-from besnn.predictions import Predictions
+from besnn.detector import Predictions
 from besnn.serve.bodies import BINARY, JSON, Number, Pixel, Scalars, Strict, list_of, media_type, parse_json
 from besnn.serve.inputs import QUICK_BYTES, InputReader, Inputs
 from besnn.serve.problems import Problem, problem_responses

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from besnn.detection import codes
-from besnn.detection.codes import CodeEstimator, codes_work
-from besnn.detection.estimates import Estimates
+from besnn.detection.densities import neighbour_search
+from besnn.detection.densities.neighbour_search import CodeEstimator, Estimates, codes_work
 
 pytestmark = pytest.mark.skipif(not codes_work(), reason="needs a CPU that multiplies 8-bit integers (VNNI)")
 
@@ -112,7 +111,7 @@ class Wrong(CodeEstimator):
 @pytest.mark.parametrize("estimator", [Missing, Wrong])
 @pytest.mark.usefixtures("asked_afresh")
 def test_codes_are_not_used_where_torch_lacks_them_or_multiplies_otherwise(estimator, monkeypatch) -> None:
-    monkeypatch.setattr(codes, "CodeEstimator", estimator)
+    monkeypatch.setattr(neighbour_search, "CodeEstimator", estimator)
     assert not codes_work()
 
 

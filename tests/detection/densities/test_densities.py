@@ -13,7 +13,7 @@ from sklearn.covariance import oas
 from sklearn.neighbors import NearestNeighbors
 
 from besnn.detection import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
-from besnn.detection.compact import STORAGES, Storage, decode_rows, encode_rows
+from besnn.detection.densities.nearest_neighbour import STORAGES, Storage, decode_rows, encode_rows
 from besnn.errors import InputError, NotReadyError
 
 MEMBERS, DIMENSION = 2, 6
@@ -187,7 +187,7 @@ def test_gaussians_survive_dead_features_and_gaps_between_labels() -> None:
         ({"covariance": "full"}, LABELS, "'full'"),
         ({"shrinkage": 1.5}, LABELS, r"shrinkage=1\.5"),
         ({}, LABELS[:-1], r"shape \[299\]"),
-        ({}, LABELS.float(), "float32"),
+        ({}, LABELS.float(), "dtype float"),
         ({"covariance": "class"}, torch.cat([LABELS[:-1], torch.tensor([9])]), "singular"),
         ({"shrinkage": 0.0}, torch.arange(300), "singular"),
     ],

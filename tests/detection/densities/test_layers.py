@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from besnn.detection import ClassGaussianDensity, NearestNeighbourDensity
-from besnn.detection.block import BlockDensity, block_name, density_from_state, kind_of
-from besnn.detection.density import DENSITIES
-from besnn.detection.scoring import Scoring
+from besnn.detection import DENSITIES, ClassGaussianDensity, NearestNeighbourDensity, ScoreSet
+from besnn.detection.densities import LayerDensity, density_from_state, density_kind, name_at_layer
 from besnn.errors import InputError
 
 MAKERS = {
@@ -33,7 +31,7 @@ def draw(n: int, seed: int) -> Tensor:
 class Fits:
     """A density of a block, and one that was given nothing but the block's columns."""
 
-    of_block: BlockDensity
+    of_block: LayerDensity
     of_columns: NearestNeighbourDensity | ClassGaussianDensity
     columns: list[int]
 
@@ -51,7 +49,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def fits(kind: str, place: tuple[int, int]) -> Fits:
     columns = list(range(9))[place[0] :][: place[1]]
-    of_block = BlockDensity(MAKERS[kind](), *place)
+    of_block = LayerDensity(MAKERS[kind](), *place)
     assert of_block.fit(draw(60, 0), LABELS) is of_block
     return Fits(of_block, MAKERS[kind]().fit(draw(60, 0)[:, :, columns], LABELS), columns)
 
@@ -83,8 +81,8 @@ def test_a_density_made_of_its_state_scores_the_same(kind: str, fits: Fits) -> N
     state = fits.of_block.state()
     assert state.keys() > fits.of_columns.state().keys()
     assert all(tensor.device.type == "cpu" for tensor in state.values())
-    again = density_from_state(block_name(kind, "trunk.3+trunk"), state)
-    assert isinstance(again, BlockDensity)
+    again = density_from_state(name_at_layer(kind, "trunk.3+trunk"), state)
+    assert isinstance(again, LayerDensity)
     assert type(again.density) is DENSITIES[kind]
     queries = draw(25, 1)
     assert torch.equal(again.score(queries), fits.of_block.score(queries))
@@ -100,22 +98,26 @@ def test_a_state_without_a_block_is_of_all_features(kind: str) -> None:
 
 @given(kind=st.sampled_from(list(DENSITIES)), layer=st.text("abt. 0+", min_size=1, max_size=12))
 def test_the_name_of_a_block_tells_its_kind(kind: str, layer: str) -> None:
-    assert kind_of(block_name(kind, layer)) == kind_of(kind) == kind
-    assert block_name(kind, layer).endswith(layer)
+    assert density_kind(name_at_layer(kind, layer)) == density_kind(kind) == kind
+    assert name_at_layer(kind, layer).endswith(layer)
 
 
 def test_features_that_are_too_few_are_refused_by_the_inner_density(kind: str) -> None:
-    density = BlockDensity(MAKERS[kind](), first=5, width=4).fit(draw(60, 0), LABELS)
+    density = LayerDensity(MAKERS[kind](), first=5, width=4).fit(draw(60, 0), LABELS)
     with pytest.raises(InputError, match=r"^[^\n]+$"):
         density.score(draw(5, 1)[:, :, :7])
 
 
 def test_a_scoring_keeps_blocks_apart_in_its_state() -> None:
     """Names of which one begins as another does, and tensors of other blocks in the same file."""
-    names = {block_name(kind, layer): place for kind in MAKERS for layer, place in zip(["t", "t.3"], PLACES[:2], strict=True)}
-    densities = {name: BlockDensity(MAKERS[kind_of(name)](), *place).fit(draw(60, 0), LABELS) for name, place in names.items()}
-    scoring = Scoring("logits", "nearest-neighbour at t.3", densities)
-    again = Scoring.from_state("logits", *scoring.state())
+    names = {
+        name_at_layer(kind, layer): place for kind in MAKERS for layer, place in zip(["t", "t.3"], PLACES[:2], strict=True)
+    }
+    densities = {
+        name: LayerDensity(MAKERS[density_kind(name)](), *place).fit(draw(60, 0), LABELS) for name, place in names.items()
+    }
+    scoring = ScoreSet("logits", "nearest-neighbour at t.3", densities)
+    again = ScoreSet.from_state("logits", *scoring.state())
     assert again.names == scoring.names
     evidence, features = torch.randn(2, 25, 3), draw(25, 1)
     for name in names:

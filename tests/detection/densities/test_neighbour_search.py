@@ -10,17 +10,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.neighbors import NearestNeighbors
 
-from besnn.detection import estimates, search, workspace
-from besnn.detection.codes import codes_work
-from besnn.detection.search import NeighbourSearch, fast_types, kth_nearest_squared_distance
+from besnn.detection.densities import neighbour_search
+from besnn.detection.densities.neighbour_search import NeighbourSearch, codes_work, fast_types
 
 EIGHT_BITS = pytest.param((torch.int8, torch.float32), marks=pytest.mark.skipif(not codes_work(), reason="needs VNNI"))
-TYPES = [(torch.float16,), (torch.bfloat16,), (torch.float32,), (torch.float64,), EIGHT_BITS]
+TYPES = [(torch.float16,), (torch.float32,), EIGHT_BITS]
 
 
 def brute_force(queries: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:
     differences = queries.double()[:, None] - rows.double()
     return differences.square().sum(dim=-1).kthvalue(k, dim=1).values.float()
+
+
+def kth_nearest_squared_distance(queries: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:
+    return NeighbourSearch(rows).kth_squared_distance(queries, k)
 
 
 def assert_exact(queries: torch.Tensor, rows: torch.Tensor, k: int) -> None:
@@ -43,17 +46,19 @@ def clustered(n: int, d: int, seed: int) -> torch.Tensor:
 @pytest.fixture(autouse=True, params=TYPES, ids=str)
 def first_estimates(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test runs with each type of estimates; float16 is multiplied as on a GPU: exactly, added in float32."""
-    product = estimates._product
+    product = neighbour_search._product
     exactly = {torch.float16: torch.float32}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "fast_types", lambda device: request.param)
-        patch.setattr(estimates, "_product", lambda q, r: product(*(x.to(exactly.get(x.dtype, x.dtype)) for x in (q, r))))
+        patch.setattr(neighbour_search, "fast_types", lambda device: request.param)
+        patch.setattr(
+            neighbour_search, "_product", lambda q, r: product(*(x.to(exactly.get(x.dtype, x.dtype)) for x in (q, r)))
+        )
         yield
 
 
 @pytest.mark.parametrize("k", [1, 5, 40, 200])
 def test_blocks_change_nothing(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "CPU_BYTES", 20_000)
+    monkeypatch.setattr(neighbour_search, "CPU_BYTES", 20_000)
     assert_exact(clustered(50, 8, 0), clustered(201, 8, 1), k)
 
 
@@ -65,15 +70,15 @@ def test_estimates_settle_ordinary_queries(k: int) -> None:
 
 
 def test_what_estimates_do_not_settle_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MOST_SPARE", 0)
+    monkeypatch.setattr(neighbour_search, "MOST_SPARE", 0)
     queries, rows = clustered(40, 3, 0), clustered(2000, 3, 1).repeat(2, 1)  # the 9th and the 10th are one row
     assert by_estimates_alone(queries, rows, 9).isnan().all()
     assert_exact(queries, rows, 9)
 
 
 def test_codes_that_settle_few_queries_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MOST_SPARE", 0)
-    monkeypatch.setattr(search, "ENOUGH_QUERIES", 80)
+    monkeypatch.setattr(neighbour_search, "MOST_SPARE", 0)
+    monkeypatch.setattr(neighbour_search, "ENOUGH_QUERIES", 80)
     queries, rows = clustered(40, 64, 0), clustered(2000, 64, 1).repeat(2, 1)
     ready = NeighbourSearch(rows)
     first = ready._types
@@ -164,20 +169,11 @@ def test_an_empty_batch_has_an_empty_answer() -> None:
     assert kth_nearest_squared_distance(torch.empty(0, 3), torch.ones(5, 3), 2).shape == (0,)
 
 
-@pytest.mark.parametrize(
-    ("bfloat16", "codes", "expected"),
-    [
-        (True, True, (torch.int8, torch.bfloat16)),
-        (True, False, (torch.bfloat16,)),
-        (False, True, (torch.int8, torch.float32)),
-        (False, False, (torch.float32,)),
-    ],
-)
+@pytest.mark.parametrize(("codes", "expected"), [(True, (torch.int8, torch.float32)), (False, (torch.float32,))])
 def test_coarse_products_are_chosen_where_the_hardware_multiplies_them(
-    bfloat16: bool, codes: bool, expected: tuple[torch.dtype, ...], monkeypatch: pytest.MonkeyPatch
+    codes: bool, expected: tuple[torch.dtype, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bfloat16)
-    monkeypatch.setattr(search, "codes_work", lambda: codes)
+    monkeypatch.setattr(neighbour_search, "codes_work", lambda: codes)
     assert fast_types(torch.device("cpu")) == expected
     assert fast_types(torch.device("cuda")) == (torch.float16,)
     assert fast_types(torch.device("mps")) == (torch.float32,)

@@ -1,29 +1,29 @@
-"""Feature density by class-conditional Gaussians: an input is strange where no class's Gaussian is dense."""
+"""Class-conditional Gaussians: an input is unusual where no class's Gaussian is dense."""
 
 import math
 from collections.abc import Mapping
 from typing import Literal, Self, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from besnn.detection.arrays import as_integers
-from besnn.detection.features import check_features, check_same_layer
+from besnn.checks import as_integers
+from besnn.detection.densities.density import Density, check_features, check_same_layer
 from besnn.errors import InputError, NotReadyError
 
 Covariance = Literal["shared", "class"]
 COVARIANCES: tuple[Covariance, ...] = get_args(Covariance)
 
 
-class ClassGaussianDensity:
+class ClassGaussianDensity(Density):
     """Minus the largest class log-density, −max_c log N(x; μ_c, Σ_c), averaged over the members (Lee et al. 2018).
 
-    Costs 4 · members · (classes · d + g · d (d + 1) / 2) bytes in a file, with g = 1 covariance, or one a class, and
-    8 · members · g · d² in memory. It fits and scores in float64, since whitening a flat direction takes float32's digits.
-    What is stored is what scores, before saving and after.
+    Takes 4 · members · (classes · d + g · d (d + 1) / 2) bytes in a file, with g = 1 covariance or one per class, and
+    8 · members · g · d² in memory. It fits and scores in float64, because whitening a flat direction exhausts float32.
+    It scores with what it stores, so a saved density scores the same.
 
     Args:
-        covariance: one `"shared"` by the classes, or one a `"class"`.
+        covariance: one `"shared"` by the classes, or one per `"class"`.
         shrinkage: weight in [0, 1] of the isotropic part of Σ; None derives it from the data
             (oracle approximating shrinkage, Chen et al. 2010).
 
@@ -41,7 +41,7 @@ class ClassGaussianDensity:
         self._factors: Tensor | None = None  # Cholesky, [members, 1 or classes, d, d]
 
     def fit(self, features: Tensor, labels: Tensor) -> Self:
-        """Fits training features `[members, n, d]` with labels `[n]`; a class that has none gets no Gaussian."""
+        """Fit training features `[members, n, d]` with labels `[n]`; a class without features gets no Gaussian."""
         check_features(features)
         if self.covariance not in COVARIANCES:
             raise InputError(f"covariance={self.covariance!r} is unknown: use one of {COVARIANCES}")
@@ -49,7 +49,7 @@ class ClassGaussianDensity:
             raise InputError(f"shrinkage={self.shrinkage} is out of range: choose it between 0 and 1, or None")
         classes = as_integers(labels, "labels")
         if classes.shape != features.shape[1:2]:
-            raise InputError(f"labels have shape {list(classes.shape)}: expected one for each of {features.shape[1]} features")
+            raise InputError(f"labels have shape {list(classes.shape)}: expected one per feature row, [{features.shape[1]}]")
         inside = [torch.nonzero(classes == c).flatten().to(features.device) for c in sorted(set(classes.tolist()))]
         means, factors = [], []
         for member in features:
@@ -58,14 +58,14 @@ class ClassGaussianDensity:
             spread = [x - mean for x, mean in zip(by_class, means[-1], strict=True)]
             groups = spread if self.covariance == "class" else [torch.cat(spread)]
             factors.append(torch.stack([_cholesky(group, self.shrinkage) for group in groups]))
-        # Rounded as they will be stored, so that a saved density scores the same.
+        # Rounded to what is stored, so that a saved density scores the same.
         self._means = torch.stack(means).float().double()
         self._factors = torch.stack(factors).float().double()
         return self
 
     def score(self, features: Tensor) -> Tensor:
-        """Features `[members, batch, d]` to `[batch]`; what is stored moves to their device and stays there."""
-        means, factors = self.fitted()
+        """Score features `[members, batch, d]` as `[batch]`; the Gaussians move to their device and stay there."""
+        means, factors = self._fitted()
         check_same_layer(features, members=means.shape[0], dimension=means.shape[2])
         self._means, self._factors = means, factors = means.to(features.device), factors.to(features.device)
         members = zip(features, means, factors, strict=True)
@@ -73,14 +73,14 @@ class ClassGaussianDensity:
         return score.to(torch.promote_types(features.dtype, torch.float32))
 
     def state(self) -> dict[str, Tensor]:
-        """What `from_state` needs, as tensors on the CPU that a file can hold."""
-        means, factors = self.fitted()
+        """Return means and packed Cholesky factors in float32."""
+        means, factors = self._fitted()
         row, column = torch.tril_indices(means.shape[2], means.shape[2])
         return {"means": means.float().cpu(), "factors": factors.float().cpu()[..., row, column]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """The density that `state` came from."""
+        """Restore the density that `state` describes."""
         means, packed = state["means"].double(), state["factors"].double()
         dimension = means.shape[2]
         row, column = torch.tril_indices(dimension, dimension)
@@ -90,15 +90,18 @@ class ClassGaussianDensity:
         density._means, density._factors = means, factors
         return density
 
-    def fitted(self) -> tuple[Tensor, Tensor]:
-        """Means `[members, classes, d]` and Cholesky factors of the covariances, `[members, 1 or classes, d, d]`."""
+    def network(self) -> nn.Module:
+        """Return `score` as a network that exports."""
+        return _ClassGaussianNetwork(*self._fitted())
+
+    def _fitted(self) -> tuple[Tensor, Tensor]:
         if self._means is None or self._factors is None:
-            raise NotReadyError("the density has no Gaussians yet: call fit(features, labels) with training features first")
+            raise NotReadyError("the density is not fitted: call fit(features, labels) with training features first")
         return self._means, self._factors
 
 
 def shrinkage_weight(covariance: Tensor, n: int) -> float:
-    """Oracle approximating shrinkage: the weight of the isotropic part for a covariance `[d, d]` of n samples.
+    """Compute the weight of the isotropic part for a covariance `[d, d]` of n samples (oracle approximating shrinkage).
 
     Example:
         >>> round(shrinkage_weight(torch.diag(torch.tensor([1.0, 9.0])), n=99), 4)
@@ -112,7 +115,7 @@ def shrinkage_weight(covariance: Tensor, n: int) -> float:
 
 
 def _cholesky(spread: Tensor, shrinkage: float | None) -> Tensor:
-    """Cholesky factor of the shrunk covariance of centred features `[n, d]`."""
+    """Factorise the shrunk covariance of centred features `[n, d]`."""
     covariance = spread.T @ spread / len(spread)
     weight = shrinkage_weight(covariance, len(spread)) if shrinkage is None else shrinkage
     shrunk = (1 - weight) * covariance
@@ -127,7 +130,7 @@ def _cholesky(spread: Tensor, shrinkage: float | None) -> Tensor:
 
 
 def _log_densities(features: Tensor, means: Tensor, factors: Tensor) -> Tensor:
-    """One member's log N(x; μ_c, L Lᵀ): `[batch, d]`, `[classes, d]`, `[1 or classes, d, d]` to `[batch, classes]`."""
+    """Compute one member's log N(x; μ_c, L Lᵀ): `[batch, d]`, `[classes, d]`, `[1 or classes, d, d]` to `[batch, classes]`."""
     columns = []
     for factor, group in zip(factors, means.split(len(means) // len(factors)), strict=True):
         white, white_means = (torch.linalg.solve_triangular(factor, x.T, upper=False).T for x in (features, group))
@@ -135,3 +138,24 @@ def _log_densities(features: Tensor, means: Tensor, factors: Tensor) -> Tensor:
         constant = features.shape[1] * math.log(2 * math.pi) / 2 + factor.diagonal().log().sum()
         columns.append(-squared / 2 - constant)
     return torch.cat(columns, dim=1)
+
+
+class _ClassGaussianNetwork(nn.Module):
+    means: Tensor
+    whitening: Tensor
+    constants: Tensor
+
+    def __init__(self, means: Tensor, factors: Tensor) -> None:
+        super().__init__()
+        classes, dimension = means.shape[1:]
+        whitening = torch.linalg.inv(factors)  # L⁻¹, [members, 1 or classes, d, d]
+        constants = dimension * math.log(2 * math.pi) / 2 + factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        self.register_buffer("means", means)
+        self.register_buffer("whitening", whitening.expand(-1, classes, -1, -1).contiguous())
+        self.register_buffer("constants", constants.expand(-1, classes).contiguous())
+
+    def forward(self, features: Tensor) -> Tensor:
+        centred = features.double()[:, None] - self.means[:, :, None]  # [members, classes, batch, d]
+        squared = (centred @ self.whitening.transpose(2, 3)).square().sum(dim=-1)
+        densities = -squared / 2 - self.constants[:, :, None]
+        return -densities.amax(dim=1).mean(dim=0)

@@ -3,7 +3,6 @@ import pytest
 
 from besnn.data import Dataset
 from besnn.errors import InputError, NotReadyError
-from besnn.evaluating import evaluate_detector, scored_set
 from besnn.training.fit import fit_detector
 
 
@@ -18,7 +17,7 @@ def far(moons):
 
 
 def test_a_set_is_scored_in_every_way_there_is(detector, moons):
-    answers = scored_set(detector, moons)
+    answers = detector._scored_set(moons, None)
     predictions = detector.predict(moons.inputs)
     assert list(answers.scores) == detector.scoring.names
     assert "combined" in answers.scores
@@ -29,11 +28,12 @@ def test_a_set_is_scored_in_every_way_there_is(detector, moons):
 
 def test_an_evaluation_carries_names_figures_and_provenance(detector, moons, far):
     names = [f"point {row}" for row in range(len(far))]
-    evaluation = evaluate_detector(detector, moons, {"far": far}, title="Moons", input_names={"far": names})
+    evaluation = detector.evaluate(moons, {"far": far}, title="Moons", input_names={"far": names}, provenance={"date": "today"})
     assert (evaluation.title, evaluation.known_name, evaluation.default_score) == ("Moons", "two-moons", "combined")
     assert evaluation.unknown["far"].name_of(3) == "point 3"
     assert evaluation.known.name_of(3) == "#3"
     assert evaluation.feature_names == ("x1", "x2")
+    assert evaluation.provenance["date"] == "today"
     assert evaluation.provenance["data"] == moons.hashes | far.hashes
     assert evaluation.provenance["data_note"] == "made up"
     assert evaluation.provenance["model"] == detector.provenance
@@ -44,6 +44,6 @@ def test_an_evaluation_carries_names_figures_and_provenance(detector, moons, far
 def test_steps_too_early_and_data_without_labels(tiny_recipe, moons, detector, far):
     early = fit_detector(tiny_recipe("data.calibration=0", "training.epochs=1"), moons).detector
     with pytest.raises(NotReadyError, match="not calibrated"):
-        evaluate_detector(early, moons, {"far": far}, title="Moons")
+        early.evaluate(moons, {"far": far})
     with pytest.raises(InputError, match="far away has no labels"):
-        evaluate_detector(detector, far, {"far": far}, title="Moons")
+        detector.evaluate(far, {"far": far})

@@ -1,6 +1,6 @@
 import numpy as np
 
-from besnn.predictions import Prediction, Predictions
+from besnn.detector import Prediction, Predictions
 
 TWO = Predictions(
     labels=np.array(["cat", "dog"]),

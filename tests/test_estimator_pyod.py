@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from besnn import BESNNClassifier
 from besnn.errors import InputError
-from besnn.pyod import BESNNOutlierDetector
+from besnn.estimator import BESNNOutlierDetector
 
 
 @pytest.fixture(autouse=True, scope="module")
