@@ -1,4 +1,4 @@
-# Everything runs in .venv, which these targets make and keep up to date; nothing but Python 3.11 or newer, pip and make is needed.
+# Everything runs in .venv, which these targets create and keep up to date. You need Python 3.11 or newer, pip and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,11 +6,11 @@ BASE := $(VENV)/.base
 FULL := $(VENV)/.full
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGE := $(shell find src -type f -not -name '*.pyc') pyproject.toml
-REST := $(shell find tests benchmarks examples docs results -type f -not -name '*.pyc') README.md
+REST := $(shell find tests benchmarks experiments examples docs results -type f -not -name '*.pyc') README.md
 
 BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
 
-.PHONY: demo test lint types unit browser format clean install
+.PHONY: demo test bench lint types unit browser format clean install
 
 install: $(FULL)
 
@@ -22,12 +22,12 @@ $(BASE): pyproject.toml constraints.txt
 	$(PIP) -e .
 	touch $@
 
-# The extras and what development needs.
+# The extras and the development tools.
 $(FULL): $(BASE)
 	$(PIP) -e '.[serve,ray,onnx,dev]'
 	touch $@
 
-# Runs again only when something it is made of has changed.
+# Runs again only if the package has changed.
 demo: demo/summary.txt
 	@cat demo/summary.txt
 
@@ -41,6 +41,10 @@ $(VENV)/.tested: $(FULL) $(PACKAGE) $(REST)
 	$(MAKE) --no-print-directory lint types unit
 	echo "lint, types and tests passed" > $@
 
+# How fast besnn is on this machine; see docs/speed.md.
+bench: $(FULL)
+	$(BIN)/python -m benchmarks
+
 lint: $(FULL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,7 +55,7 @@ types: $(FULL)
 unit: $(FULL) browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=95 -q -rs
 
-# The page is tested in a real browser: Debian's where it may be installed, or one that is there.
+# The page is tested in a real browser: an installed one, or Debian's if it may be installed.
 browser:
 	@{ $(BROWSER); } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 		apt-get install -y -qq chromium >/dev/null; } \

@@ -1,81 +1,192 @@
-"""`python -m benchmarks`: how fast besnn is on this machine."""
+"""`python -m benchmarks`: everything that is timed, and the pages made from it."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from besnn.cli.errors import FAILED, exit_code_of
-from besnn.cli.options import Quiet
-from besnn.cli.output import note, to_json
+from besnn.cli.options import DataDir, Device, Model, Quiet
+from besnn.cli.output import FAILED, exit_code_of, note, to_json
 
-if TYPE_CHECKING:
-    from benchmarks.results import Findings
-
+DEFAULT = "speed"
 STANDARD_OUTPUT = Path("-")
 
-app = typer.Typer(name="benchmarks", context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="benchmarks",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    help=f"Time and check besnn on this machine. Without a command: {DEFAULT}.",
+    no_args_is_help=False,
+)
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the record here; - for standard output.")]
+Rounds = Annotated[int, typer.Option(help="How often each is timed.", min=1)]
 
 
 @app.command()
-def bench(
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - for standard output.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="Where to run: auto, cpu or cuda.")] = "auto",
+def speed(
+    json: Json = None,
+    device: Device = "auto",
     rows: Annotated[
         list[str] | None, typer.Option("--rows", metavar="NAME", help="Only this row, or several with commas; repeatable.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A trial of seconds, whose figures mean nothing.")] = False,
-    into: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="Measure nothing: put the tables of earlier runs into this Markdown file; repeatable."
-        ),
-    ] = None,
-    results: Annotated[Path, typer.Option(metavar="FOLDER", help="Where records are, for --into.")] = Path("results"),
+    quick: Annotated[bool, typer.Option("--quick", help="A trial of a few seconds, whose figures mean nothing.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Time scoring, training and search beside what else one would run, and check that what is timed is right."""
-    if into:
-        from experiments.bench_report import update_documents
-
-        for path in update_documents(results, into):
-            note(f"wrote {path}", quiet=quiet)
-        return
-    from benchmarks.run import bench_record, run_rows
-    from benchmarks.setting import setting_for
-    from besnn.training.record import write_record
-    from experiments.bench_report import as_text
+    """Time scoring, training and search beside what one would otherwise run, and check the answers."""
+    from benchmarks.findings import setting_for
+    from benchmarks.speed import as_text, run_rows, speed_record
 
     names = [name for part in rows or () for name in part.split(",")]
     setting = setting_for(device, quick)
-    findings = run_rows(setting, names, lambda text: note(text, quiet=quiet))
-    record = bench_record(findings, setting)
-    if json == STANDARD_OUTPUT:
-        typer.echo(to_json(record))
-    else:
-        if json is not None:
-            write_record(json, record)
-        if not quiet:
-            typer.echo(as_text(record))
-    _fail_on_wrong_answers(findings)
-
-
-def _fail_on_wrong_answers(findings: "Findings") -> None:
-    """A missed target is a fact about a machine; a wrong answer is an error."""
+    findings = run_rows(setting, names, _say(quiet))
+    record = speed_record(findings, setting)
+    _write(record, json, quiet)
+    if json != STANDARD_OUTPUT and not quiet:
+        typer.echo(as_text(record))
+    # A missed target is a fact about a machine; a wrong answer is an error.
     wrong = [check for check in findings.checks if not check.passed]
     for check in wrong:
         typer.echo(f"{check.work}: differs from {check.against} by {check.error:.2g}, allowed {check.at_most:g}", err=True)
+    _fail_if(bool(wrong))
+
+
+@app.command("serve-load")
+def serve_load(
+    model: Annotated[
+        Path | None, typer.Option(help="A model file; without it the paper's FashionMNIST network, untrained.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Worker processes of the service.", min=1)] = 1,
+    rounds: Rounds = 3,
+    seconds: Annotated[float, typer.Option(help="Seconds per round.")] = 8.0,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare the service under the load of 64 clients with the scorer in process, and check every answer."""
+    from benchmarks.serve_load import LoadOptions, measure_load
+
+    record = measure_load(model, LoadOptions(workers, rounds, seconds), _say(quiet))
+    _write(record, json, quiet)
+    _fail_if(any(figure["wrong"] for figure in record["figures"]))
+
+
+@app.command("serve-fuzz")
+def serve_fuzz(
+    bodies: Annotated[int, typer.Option(help="How many requests to send.", min=2)] = 100_000,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Send mutated request bodies to the service: never a 5xx, never a hang, no growing memory."""
+    from benchmarks.serve_fuzz import measure_fuzz
+
+    _write(measure_fuzz(bodies, _say(quiet)), json, quiet)
+
+
+@app.command("drift-delay")
+def drift_delay(model: Model, data_dir: DataDir = None, json: Json = None, quiet: Quiet = False) -> None:
+    """Measure how soon a FashionMNIST detector's drift alarm is raised, and how rarely without drift."""
+    from benchmarks.drift_delay import measure_drift
+    from besnn import Detector
+
+    _write(measure_drift(Detector.load(model), data_dir), json, quiet)
+
+
+@app.command()
+def onnx(
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this detector; repeatable.")] = None,
+    data_dir: DataDir = None,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare ONNX Runtime's answers with PyTorch's on the built-in test sets; an existing record is updated."""
+    from benchmarks.onnx_runtime import CASES, all_passed, onnx_record
+    from besnn.errors import InputError
+    from besnn.training.record import read_record
+
+    for name in only or ():
+        if name not in CASES:
+            raise InputError(f"unknown detector {name!r}: use some of {'; '.join(CASES)}")
+    earlier = read_record(json) if json is not None and json.is_file() else {}
+    record = onnx_record(only or CASES, data_dir, earlier, _say(quiet))
+    _write(record, json, quiet)
+    _fail_if(not all_passed(record))
+
+
+@app.command()
+def ray(
+    rows: Annotated[int, typer.Option(help="Rows of the table.", min=1)] = 1_000_000,
+    rounds: Rounds = 3,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Score a table on Ray and with the local engine, kill a worker and the driver, and compare all outputs."""
+    from benchmarks.ray_scoring import measure_ray
+
+    record = measure_ray(rows, rounds)
+    _write(record, json, quiet)
+    _fail_if(not record["equal"])
+
+
+@app.command()
+def memory(
+    rows: Annotated[int, typer.Option(help="Rows of the larger table.", min=100)] = 1_000_000,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure the peak memory of besnn score, which must not grow with the table."""
+    from benchmarks.table_memory import LIMIT_MB, measure_table_memory
+
+    record = measure_table_memory(rows)
+    _write(record, json, quiet)
+    _fail_if(any(run["added_mb"] > LIMIT_MB for run in record["runs"]))
+
+
+@app.command()
+def scale(json: Json = None, quiet: Quiet = False) -> None:
+    """Measure the costs per image, file, row and chunk that the plan in docs/scale.md starts from."""
+    from benchmarks.scale_costs import measure_costs
+
+    _write(measure_costs(), json, quiet)
+
+
+@app.command()
+def tables(
+    results: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where records are.")] = None, quiet: Quiet = False
+) -> None:
+    """Write the tables of docs/speed.md, serving.md, export.md and scale.md from the records in results/bench."""
+    from benchmarks.pages import write_pages
+
+    for path in write_pages(results):
+        note(f"wrote {path}", quiet=quiet)
+
+
+def _write(record: Mapping[str, Any], path: Path | None, quiet: bool) -> None:
+    """Write a record to a file, or print it."""
+    from besnn.training.record import write_record
+
+    if path == STANDARD_OUTPUT or (path is None and record["experiment"] != DEFAULT and not quiet):
+        typer.echo(to_json(record))
+    elif path is not None:
+        write_record(path, record)
+
+
+def _fail_if(wrong: bool) -> None:
     if wrong:
         raise typer.Exit(FAILED)
 
 
+def _say(quiet: bool) -> Callable[[str], None]:
+    return lambda text: note(text, quiet=quiet)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; arguments are the process's own unless given."""
-    return exit_code_of(lambda: app(arguments, prog_name="python -m benchmarks", standalone_mode=False))
+    """Run one command and return its exit code; arguments are the process's own unless given."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help")):
+        given.insert(0, DEFAULT)
+    return exit_code_of(lambda: app(given, prog_name="python -m benchmarks", standalone_mode=False))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,27 @@
-"""How soon the drift alarm is raised on real drift, and how seldom where nothing changes.
+"""How soon the drift alarm is raised on real drift, and how rarely where nothing changes.
 
-    python benchmarks/drift_delay.py MODEL [--data-dir FOLDER] [--json results/drift_delay.json]
+The detector is one for FashionMNIST. A stream is 5,000 images of the test set in random order, followed by the others, among
+which every input is one of MNIST's test set with a probability of 10 %. The delay is counted in inputs from the first that
+could be from MNIST. Control streams are the whole test set in random order. All streams use the same calibration scores.
 
-MODEL is a detector for FashionMNIST. A stream is 5,000 images of the test set in random order, and then the others, among which
-every input is one of MNIST's test set with a probability of 10 %. The delay is counted in inputs from the first that could be
-MNIST's. Control streams are the whole test set in random order. All streams know the same calibration scores.
-
-Also: 1,000 streams of 10,000 made-up exchangeable scores, each with calibration scores of its own, and the share of those whose
-martingale ever passes 20. Ville's inequality says at most 5 %.
+In addition, 1,000 streams of 10,000 simulated exchangeable scores, each with its own calibration scores, count how many
+martingales ever pass 20. Ville's inequality says at most 5 %.
 """
 
-import argparse
-import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+from benchmarks.documents import Table, bench_record
 from besnn import Detector
 from besnn.data import load
 from besnn.detection import DriftMonitor
 from besnn.evaluation import ood_metrics
-from besnn.storage.files import atomic_path
-from besnn.training.provenance import provenance
 
 KNOWN, STRANGE = "fashion-mnist", "mnist"
 SHARE = 0.1
@@ -36,28 +33,13 @@ EXCHANGEABLE = 1000, 10_000, 500  # streams, scores in each, calibration scores 
 Scores = NDArray[np.float64]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    detector = Detector.load(arguments.model)
-    record = measure(detector, arguments.data_dir)
-    print(json.dumps({name: record[name] for name in ("drift", "control", "exchangeable")}, indent=2))
-    if arguments.json is not None:
-        with atomic_path(arguments.json) as partial:
-            partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-
-
-def measure(detector: Detector, data_dir: Path | None) -> dict[str, object]:
-    """The record."""
+def measure_drift(detector: Detector, data_dir: Path | None) -> dict[str, Any]:
+    """Return the record of all streams."""
     sets = {name: load(name, data_dir=data_dir, split="test") for name in (KNOWN, STRANGE)}
     known, strange = (detector.predict(data.inputs).score.astype(np.float64) for data in sets.values())
     drifting = [martingale(detector, drifting_stream(known, strange, seed), seed) for seed in range(STREAMS)]
     control = [martingale(detector, np.random.default_rng(seed).permutation(known), seed) for seed in range(STREAMS)]
-    return {
-        "experiment": "drift-delay",
+    fields = {
         "in": KNOWN,
         "out": STRANGE,
         "share": SHARE,
@@ -74,12 +56,13 @@ def measure(detector: Detector, data_dir: Path | None) -> dict[str, object]:
             for level in LEVELS
         ],
         "exchangeable": exchangeable(LEVELS[0]),
-        "provenance": provenance({name: value for data in sets.values() for name, value in data.hashes.items()}),
     }
+    hashes = {name: value for data in sets.values() for name, value in data.hashes.items()}
+    return bench_record("drift-delay", fields, data_hashes=hashes)
 
 
 def drifting_stream(known: Scores, strange: Scores, seed: int) -> Scores:
-    """Every known score once, in random order; after the first 5,000 with strange ones among them."""
+    """Return every known score once, in random order; after the first 5,000, strange ones are mixed in."""
     rng = np.random.default_rng(seed)
     known, strange = rng.permutation(known), rng.permutation(strange)
     before, after = known[:ORDINARY], known[ORDINARY:]
@@ -91,24 +74,19 @@ def drifting_stream(known: Scores, strange: Scores, seed: int) -> Scores:
 
 
 def martingale(detector: Detector, scores: Scores, seed: int) -> Scores:
-    """The log martingale after each score, by the monitor as the service has it."""
+    """Return the log martingale after each score, from the monitor that the service uses."""
     assert detector.threshold is not None
     return DriftMonitor.from_calibration(detector.threshold.scores, detector.threshold.threshold, seed=seed).update(scores)
 
 
 def first_alarm(log_martingale: Scores, level: float) -> int | None:
-    """The step, counted from 1, at which a level was first reached."""
+    """Return the step, counted from 1, at which a level was first reached."""
     reached = np.flatnonzero(log_martingale >= math.log(level))
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def passes(log_martingale: Scores, level: float) -> bool:
-    """Whether a level was ever reached."""
-    return first_alarm(log_martingale, level) is not None
-
-
 def delays(alarms: list[int | None], level: float) -> dict[str, object]:
-    """How long after the change the alarms were raised."""
+    """Return how long after the change the alarms were raised."""
     raised = sorted(step - ORDINARY for step in alarms if step is not None and step > ORDINARY)
     early = sum(step is not None and step <= ORDINARY for step in alarms)
     median = float(np.median(raised)) if raised else None
@@ -122,13 +100,13 @@ def delays(alarms: list[int | None], level: float) -> dict[str, object]:
 
 
 def exchangeable(level: float) -> dict[str, object]:
-    """How many streams in which nothing changes ever pass a level."""
+    """Count the streams without any change whose martingale ever passes a level."""
     streams, length, calibration = EXCHANGEABLE
     passed = 0
     for seed in range(streams):
         scores = np.random.default_rng([seed, 1]).normal(size=calibration + length)
         monitor = DriftMonitor.from_calibration(scores[:calibration], ood_threshold=2.0, seed=seed)
-        passed += passes(monitor.update(scores[calibration:]), level)
+        passed += first_alarm(monitor.update(scores[calibration:]), level) is not None
     interval = binomtest(passed, streams).proportion_ci(0.95, method="exact")
     return {
         "streams": streams,
@@ -142,6 +120,7 @@ def exchangeable(level: float) -> dict[str, object]:
 
 
 def described(detector: Detector) -> dict[str, object]:
+    """Return what a reader must know about the detector."""
     assert detector.threshold is not None
     return {
         "method": detector.model.method,
@@ -153,5 +132,25 @@ def described(detector: Detector) -> dict[str, object]:
     }
 
 
-if __name__ == "__main__":
-    main()
+def drift_table(record: Mapping[str, Any]) -> Table:
+    """Return the table of delays for docs/serving.md."""
+    rows = []
+    for drift, control in zip(record["drift"], record["control"], strict=True):
+        delays = drift["delays"]
+        spread = f"{delays[0]:,} to {delays[-1]:,}" if delays else "–"
+        median = "–" if drift["median_delay"] is None else f"{drift['median_delay']:,.0f}"
+        counts = drift["before_the_change"], drift["never"], control["alarms"]
+        rows.append((f"{drift['alarm_level']:g}", median, spread, *map(str, counts)))
+    header = ("Level", "Median delay, inputs", "Range", "Too early", "Never", "Alarms without drift")
+    detector, bound = record["detector"], record["exchangeable"]
+    low, high = bound["interval"]
+    sentences = [
+        f"{record['streams']} streams of {record['in']} of which, after {record['ordinary_inputs']:,} inputs, "
+        f"{record['share']:.0%} is {record['out']}, and as many in which nothing changes.",
+        f"The detector: {detector['method']} of {detector['members']} members, {detector['epochs']} epochs, score "
+        f"{detector['score']} (AUROC {detector['auroc']:.3f} on these two sets), {detector['calibration_inputs']:,} "
+        "calibration inputs.",
+        f"Of {bound['streams']:,} made-up streams of {bound['length']:,} exchangeable scores, {bound['share']:.1%} ever passed "
+        f"{bound['level']:g} (95 % interval {low:.1%} to {high:.1%}); the bound is {1 / bound['level']:.0%}.",
+    ]
+    return Table("Delay to the drift alarm", header, rows, " ".join(sentences))

@@ -1,4 +1,4 @@
-"""Memory: what scoring holds at its peak, and what a model file takes."""
+"""Rows on memory: the peak of scoring on a GPU, and the size of a model file."""
 
 import tempfile
 from pathlib import Path
@@ -7,16 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.results import Findings, Target
+from benchmarks.findings import CLASSES, Findings, Setting, Target
 from benchmarks.scoring import MEMBERS, besnn_model, images_for, preprocessing_for
-from benchmarks.setting import CLASSES, Setting
 from benchmarks.timing import synchronise
 from besnn.detector import Detector
 from besnn.model import InferenceNetwork
 
 
 def compare_files(setting: Setting) -> Findings:
-    """The model file of an ensemble beside that of one member."""
+    """Compare the model file of an ensemble with that of one member."""
     sizes = {members: _file_size(setting, members) for members in (1, MEMBERS)}
     claim = f"bytes with N = {MEMBERS} over N = 1"
     return Findings(targets=[Target("model file", claim, sizes[MEMBERS] / sizes[1], 1.1)])
@@ -33,13 +32,13 @@ def _file_size(setting: Setting, members: int) -> int:
 
 @torch.no_grad()
 def peak_of_scoring(setting: Setting) -> Findings:
-    """The most memory that scoring a batch takes, recording included, beside the floor.
+    """Measure the peak memory of scoring a batch, CUDA graphs included, over its floor.
 
-    The floor is the input and output of the widest layer, of all members: the network's rows are members · batch.
+    The floor is the input and output of the widest layer for all members.
     """
     work = f"memory to score {setting.images} images"
     if setting.device.type != "cuda":
-        return Findings(left_out=[f"{work}: only a GPU counts what is allocated on it"])
+        return Findings(left_out=[f"{work}: only a GPU counts its allocations"])
     return Findings(targets=[_peak_on_gpu(work, setting)])  # pragma: no cover - needs a GPU
 
 
@@ -47,18 +46,18 @@ def _peak_on_gpu(work: str, setting: Setting) -> Target:  # pragma: no cover - n
     raw = images_for(setting, setting.images)
     network = InferenceNetwork(besnn_model(setting), preprocessing_for(setting))
     floor = MEMBERS * widest_layer(network, raw) * setting.products.itemsize / torch.float32.itemsize
-    network(raw[:1])  # what stays allocated from the first call on
+    network(raw[:1])  # some memory stays allocated from the first call on
     synchronise(setting.device)
     before = torch.cuda.memory_allocated(setting.device)
     torch.cuda.reset_peak_memory_stats(setting.device)
-    for _ in range(4):  # until it is recorded
+    for _ in range(4):  # until a CUDA graph is recorded
         network(raw)
     peak = torch.cuda.max_memory_allocated(setting.device) - before
     return Target(work, "peak over the widest layer's input and output, all members", peak / floor, 1.2)
 
 
 def widest_layer(network: InferenceNetwork, raw: Tensor) -> int:
-    """Bytes of the input and output of the layer that has most of them, in one plain pass in float32."""
+    """Return the bytes of input and output of the widest layer, in one plain pass in float32."""
     sizes = [0]
 
     def note(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -67,7 +66,7 @@ def widest_layer(network: InferenceNetwork, raw: Tensor) -> int:
 
     leaves = [layer for layer in network.extractors.modules() if not list(layer.children())]
     hooks = [layer.register_forward_hook(note) for layer in leaves]
-    with torch.enable_grad():  # then nothing is replayed, or done in parts
+    with torch.enable_grad():  # without CUDA graphs, and the batch in one piece
         network(raw)
     for hook in hooks:
         hook.remove()

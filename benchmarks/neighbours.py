@@ -1,4 +1,4 @@
-"""The nearest-neighbour density: distances from a batch's features to all that are stored."""
+"""Row on the nearest-neighbour density: distances from a batch of features to all stored ones."""
 
 from collections.abc import Callable
 
@@ -7,19 +7,17 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.results import Check, Figure, Findings, Target
-from benchmarks.roofline import Work
-from benchmarks.setting import Setting
-from benchmarks.timing import take_turns
-from besnn.detection.compact import decode_rows
-from besnn.detection.neighbours import NearestNeighbourDensity
+from benchmarks.findings import Check, Figure, Findings, Setting, Target
+from benchmarks.timing import Work, take_turns
+from besnn.detection import NearestNeighbourDensity
+from besnn.detection.densities.nearest_neighbour import decode_rows
 
 MEMBERS, DIMENSIONS, NEIGHBOUR, CHECKED = 4, 512, 20, 50
 
 
 @torch.inference_mode()
 def find_neighbours(setting: Setting) -> Findings:
-    """Scoring by the k-th nearest stored feature; on a CPU beside scikit-learn's brute force."""
+    """Time scoring by the k-th nearest stored feature, on a CPU beside scikit-learn's brute force."""
     work = f"{setting.queries:,} features against {setting.stored:,} stored, {DIMENSIONS} dimensions"
     torch.manual_seed(0)
     known, queries = like_features(setting.stored, setting.device), like_features(setting.queries, setting.device)
@@ -35,7 +33,7 @@ def find_neighbours(setting: Setting) -> Findings:
     least = Work(2.0 * MEMBERS * DIMENSIONS * setting.stored * setting.queries, 4.0 * (known.numel() + queries.numel()))
     floors = {name: least.floor(setting.rates) for name in runs}
     if on_cpu:
-        del floors["besnn"]  # it multiplies numbers of 8 or 16 bits, the machine's rate is of 32
+        del floors["besnn"]  # it multiplies numbers of 8 or 16 bits; the machine's rate is for 32
     figures = [Figure(work, "nearest-neighbour", name, timing, floors.get(name), MEMBERS) for name, timing in timings.items()]
     own = timings["besnn"].seconds
     target = (
@@ -47,7 +45,7 @@ def find_neighbours(setting: Setting) -> Findings:
 
 
 def like_features(count: int, device: torch.device) -> Tensor:
-    """Features as networks have them: non-negative, in clusters, of far fewer directions than dimensions."""
+    """Return features like those of networks: non-negative, clustered, with far fewer directions than dimensions."""
     basis = torch.Generator().manual_seed(0)
     centres = torch.randn(MEMBERS, 10, DIMENSIONS, generator=basis)
     directions = torch.randn(MEMBERS, 24, DIMENSIONS, generator=basis) / 5
@@ -57,13 +55,13 @@ def like_features(count: int, device: torch.device) -> Tensor:
 
 
 def _stored(density: NearestNeighbourDensity) -> Tensor:
-    """The rows that a density compares with, of unit length, in float64."""
+    """Return the rows that a density compares with, of unit length, in float64."""
     state = density.state()
     return F.normalize(decode_rows(state["codes"], state["scale"]), dim=-1).double()
 
 
 def _check(work: str, density: NearestNeighbourDensity, queries: Tensor) -> Check:
-    """The largest error of a score among some queries, against all distances in float64."""
+    """Compare the scores of some queries with all distances in float64; the error is the largest one."""
     few = queries[:, :CHECKED]
     stored, directions = _stored(density).to(few.device), F.normalize(few, dim=-1).double()
     squared = torch.stack([torch.cdist(q, r).square() for q, r in zip(directions, stored, strict=True)])

@@ -1,4 +1,4 @@
-"""What users would otherwise run, written the textbook way: to compare with in speed, not to use."""
+"""What one would otherwise run, written the textbook way: to compare speed with, not to use."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from besnn.model import BESNN
 
 
 class Entropy(nn.Module):
-    """Softmax networks, one or an ensemble of them, and the entropy of their mean prediction.
+    """One softmax network or an ensemble of them, scored by the entropy of the mean prediction.
 
     Args:
         networks: each maps `[batch, ...]` to logits `[batch, classes]`.
@@ -19,17 +19,17 @@ class Entropy(nn.Module):
         self.networks = nn.ModuleList(networks)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The predictive entropy, `[batch]`."""
+        """Return the predictive entropy, `[batch]`."""
         probabilities = torch.stack([network(x).softmax(-1) for network in self.networks]).mean(0)
         return _entropy(probabilities)
 
 
 class TextbookBatchEnsemble(nn.Module):
-    """BatchEnsemble as its paper writes it: the input is tiled, and every layer scales what goes in and what comes out.
+    """BatchEnsemble as in its paper: the input is tiled, and every layer scales its input and its output.
 
     Args:
-        network: of batch-ensemble layers, ending in logits; it is run as it was trained.
-        members: N.
+        network: batch-ensemble layers that end in logits; it is run as it was trained.
+        members: the number of members N.
     """
 
     def __init__(self, network: nn.Module, members: int) -> None:
@@ -37,21 +37,21 @@ class TextbookBatchEnsemble(nn.Module):
         self.network, self.members = network, members
 
     def forward(self, x: Tensor) -> Tensor:
-        """The predictive entropy, `[batch]`."""
+        """Return the predictive entropy, `[batch]`."""
         logits: Tensor = self.network(tile(x, self.members))
         probabilities = logits.unflatten(0, (self.members, -1)).softmax(-1).mean(0)
         return _entropy(probabilities)
 
 
 class NaiveBESNN(nn.Module):
-    """BE-SNN as its paper writes it: the input tiled, class features drawn afresh, distances to every one of them."""
+    """BE-SNN as in its paper: the input is tiled, class features are drawn anew, and distances go to each of them."""
 
     def __init__(self, model: BESNN) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        """The tempered entropy, `[batch]`."""
+        """Return the tempered entropy, `[batch]`."""
         features, samples = self.model.features(x), self.model.class_features()
         differences = features[:, :, None, None] - samples[:, None]  # [members, batch, classes, samples, d]
         distances = differences.square().sum(-1).mean(-1)

@@ -1,20 +1,16 @@
-"""Scoring a table on Ray against the local engine: the same rows whatever happens on the way, and how fast.
-
-    python benchmarks/ray_scoring.py [--rows 1000000] [--rounds 3] [--json results/ray_scoring.json]
+"""Scoring a table on Ray against the local engine: the same rows whatever happens, and how fast.
 
 A small detector is trained, and a table is written that is larger than Ray's object store (at a million rows). The local engine
 scores it with one thread; Ray scores it with one and with two workers of one thread each. They take turns; medians are kept.
 Then Ray scores it twice more: once a worker is killed half-way, and once `besnn score` itself is killed half-way and run again.
 
 `seconds` is from the call to the finished output; `rows_per_second` leaves out the start, until every worker has delivered once
-(they import torch first). Every output must hold each row once, in order, with the same bits: its rows have the checksum of the
-local engine's, or the benchmark fails.
+(workers import torch first). Every output must hold each row once, in order, with the same bits: the benchmark fails unless its
+rows have the checksum of the local engine's.
 """
 
-import argparse
 import hashlib
 import io
-import json
 import logging
 import os
 import shutil
@@ -28,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import psutil
@@ -36,36 +33,28 @@ import pyarrow.parquet
 import ray
 import torch
 
+from benchmarks.documents import bench_record
 from besnn.batch import score_file
 from besnn.data import Dataset
 from besnn.detector import Detector
 from besnn.ray.scoring import score_on_ray
+from besnn.ray.session import Cluster
 from besnn.training import load_recipe, make_fabric
 from besnn.training.fit import fit_detector
-from besnn.training.provenance import provenance
 
 COLUMNS, CLASSES = 64, 5
 CORES = 2
 STORE_BYTES = 200 * 2**20
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="where to write the figures", default=Path("results/ray_scoring.json"))
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="besnn-") as name:
-        figures = measure(Path(name), arguments.rows, arguments.rounds)
-    text = json.dumps(figures, indent=1)
-    print(text)
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(f"{text}\n", encoding="utf-8")
-    sys.exit(not figures["equal"])
+def measure_ray(rows: int, rounds: int) -> dict[str, Any]:
+    """Return the record of all runs."""
+    with tempfile.TemporaryDirectory(prefix="besnn-") as folder:
+        return bench_record("ray", _measure_in(Path(folder), rows, rounds))
 
 
-def measure(folder: Path, rows: int, rounds: int) -> dict[str, object]:
-    model, table = train(folder / "model.safetensors"), write_table(folder / "table.parquet", rows)
+def _measure_in(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
+    model, table = train_detector(folder / "model.safetensors"), write_table(folder / "table.parquet", rows)
     local: list[dict[str, float]] = []
     shared: dict[int, list[dict[str, float]]] = {1: [], CORES: []}
     checksums = set()
@@ -95,16 +84,15 @@ def measure(folder: Path, rows: int, rounds: int) -> dict[str, object]:
         "stopped": stopped,
         "equal": len(checksums) == 1,
         "checksums": sorted(checksums),
-        "provenance": provenance({}),
     }
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """A Ray of two cores."""
-    # Else workers stand behind all that runs on the machine.
+    """Start Ray with two cores; yield its address."""
+    # By default Ray gives its workers a low priority.
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
-    context = ray.init(
+    context: Any = ray.init(
         num_cpus=CORES,
         include_dashboard=False,
         object_store_memory=STORE_BYTES,
@@ -117,6 +105,7 @@ def cluster(folder: Path) -> Iterator[str]:
 
 
 def score_locally(model: Path, table: Path, output: Path) -> dict[str, float]:
+    """Score with the local engine and one thread."""
     detector = Detector.load(model)
     torch.set_num_threads(1)
     clock = Clock()
@@ -125,14 +114,15 @@ def score_locally(model: Path, table: Path, output: Path) -> dict[str, float]:
 
 
 def score_with_ray(model: Path, table: Path, output: Path, workers: int) -> dict[str, float]:
+    """Score with the Ray engine."""
     clock = Clock()
     with peak_memory() as peak:
-        score_on_ray(model, str(table), str(output), workers=workers, progress=clock)
+        score_on_ray(model, str(table), str(output), cluster=Cluster(workers=workers), progress=clock)
     return {**clock.figures(start=workers), "worker_peak_mb": round(max(peak) / 2**20)}
 
 
 def lose_a_worker(model: Path, table: Path, output: Path, rows: int) -> dict[str, object]:
-    """Kills one of two workers when half of the rows are there."""
+    """Kill one of two workers when half of the rows are written."""
     killed: list[int] = []
     done = 0
 
@@ -144,12 +134,12 @@ def lose_a_worker(model: Path, table: Path, output: Path, rows: int) -> dict[str
             victim.send_signal(signal.SIGKILL)
             killed.append(done)
 
-    score_on_ray(model, str(table), str(output), workers=CORES, progress=watch)
+    score_on_ray(model, str(table), str(output), cluster=Cluster(workers=CORES), progress=watch)
     return {"killed": "a worker", "after_rows": killed[0], "rows": rows_in(output)}
 
 
 def lose_the_driver(model: Path, table: Path, output: Path, rows: int, address: str) -> dict[str, object]:
-    """Kills `besnn score` when half of the rows are there, and gives the same command again."""
+    """Kill `besnn score` when half of the rows are written, and run the same command again."""
     program = Path(sys.executable).with_name("besnn")
     command = [str(part) for part in (program, "score", model, table, "-o", output, "--engine", "ray", "--address", address)]
     driver = subprocess.Popen(command)
@@ -167,11 +157,12 @@ def lose_the_driver(model: Path, table: Path, output: Path, rows: int, address: 
 
 
 def rows_in(output: Path) -> int:
+    """Count the rows of an output folder."""
     return sum(pa.parquet.read_metadata(part).num_rows for part in output.glob("part-*"))
 
 
 def checksum(output: Path) -> str:
-    """Of all rows in order: of the one parquet file that they make."""
+    """Return the SHA-256 of all rows in order, written as one parquet file."""
     file = io.BytesIO()
     table = pa.parquet.read_table(output).replace_schema_metadata(None).combine_chunks()
     pa.parquet.write_table(table, file, row_group_size=len(table))
@@ -179,27 +170,29 @@ def checksum(output: Path) -> str:
 
 
 def typical(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Return the median of each figure."""
     return {name: median(run[name] for run in runs) for name in runs[0]}
 
 
 def relative(figures: dict[str, float], base: float) -> dict[str, float]:
+    """Add the rate relative to another one."""
     return {**figures, "relative": round(figures["rows_per_second"] / base, 2)}
 
 
 class Clock:
-    """Told of rows as they are done."""
+    """Notes when rows are finished."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.marks: list[tuple[float, int]] = []
 
     def __call__(self, rows: int) -> None:
-        """Some more rows."""
+        """Note that more rows are finished."""
         if rows:
             self.marks.append((time.monotonic(), rows))
 
     def figures(self, start: int = 1) -> dict[str, float]:
-        """Seconds in all, and rows a second from the `start`-th mark on."""
+        """Return the total seconds, and the rows per second from the `start`-th mark on."""
         (first, _), (last, _) = self.marks[start - 1], self.marks[-1]
         later = sum(rows for _, rows in self.marks[start:])
         return {"seconds": round(time.monotonic() - self.began, 1), "rows_per_second": round(later / (last - first))}
@@ -207,7 +200,7 @@ class Clock:
 
 @contextmanager
 def peak_memory() -> Iterator[list[int]]:
-    """The largest memory of a worker so far, in bytes without what it shares with others."""
+    """Watch the memory of Ray's workers; yield the list of sizes in bytes, without shared memory."""
     seen = [0]
     stop = threading.Event()
 
@@ -226,17 +219,17 @@ def peak_memory() -> Iterator[list[int]]:
 
 
 def workers_of_ray() -> list[psutil.Process]:
-    """The processes that score, by the names that Ray gives them."""
+    """Return the processes that score, found by the names that Ray gives them."""
     found = []
     for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # it may have ended meanwhile
+        with suppress(psutil.Error):  # the process may have ended meanwhile
             if "ChunkScorer" in " ".join(process.cmdline()):
                 found.append(process)
     return found
 
 
-def train(path: Path) -> Path:
-    """A detector of five blobs."""
+def train_detector(path: Path) -> Path:
+    """Train a detector for five Gaussian blobs, and save it."""
     rng = np.random.default_rng(0)
     labels = np.arange(4000) % CLASSES
     inputs = (rng.normal(size=(CLASSES, COLUMNS))[labels] + rng.normal(size=(4000, COLUMNS))).astype(np.float32)
@@ -249,7 +242,7 @@ def train(path: Path) -> Path:
 
 
 def write_table(path: Path, rows: int) -> Path:
-    """A table of noise, of which every 100,003rd row is bad, in row groups of 100,000."""
+    """Write a table of noise in row groups of 100,000; every 100,003rd row is invalid."""
     schema = pa.schema([(f"x{number}", pa.float32()) for number in range(COLUMNS)])
     rng = np.random.default_rng(1)
     with pa.parquet.ParquetWriter(path, schema) as writer:
@@ -258,7 +251,3 @@ def write_table(path: Path, rows: int) -> Path:
             block[(np.arange(start, start + len(block)) % 100_003) == 0, 3] = np.nan
             writer.write_table(pa.Table.from_arrays([pa.array(column) for column in block.T], schema=schema))
     return path
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,9 @@
-"""Measures what docs/scale.md's model starts from: seconds an image, a file, a row or a step.
+"""The costs that the model of benchmarks/scale.py starts from: CPU seconds per image, file, row and chunk.
 
-    python benchmarks/scale_costs.py core driver gpu [--json results/scale_costs.json]
-    python benchmarks/scale_costs.py bench         # the GPU's, as far as a record of `python -m benchmarks` has them
-
-`core` is the CPU seconds of one core, `driver` those of the process that drives a run on Ray, `gpu` the seconds of the GPU at
-hand. The parts that are named are measured here and replaced in the file; the others stay as they are.
+`core` holds the seconds of one core, `driver` those of the process that drives a run on Ray.
 """
 
-import argparse
 import io
-import json
 import logging
 import tempfile
 import time
@@ -20,55 +14,39 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
+from benchmarks.documents import bench_record
+from benchmarks.serve_load import untrained_detector
 from besnn.batch import SCHEMA
-from besnn.data import Dataset, ImageSpec, decode_image
-from besnn.detector import Detector
-from besnn.model import Preprocessing
-from besnn.ray.arrays import StreamSource
+from besnn.data import ImageSpec, decode_image
 from besnn.ray.locations import Location
-from besnn.ray.parts import encode_part
-from besnn.training import Recipe, Trainer, build_method, load_recipe, make_fabric
-from besnn.training.provenance import provenance
-from besnn.training.reporting import Silent
-from besnn.training.source import ArraySource
+from besnn.ray.manifest import encode_part
+from besnn.ray.sources import Form, file_source
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
-RECORD, BENCH = RESULTS / "scale_costs.json", RESULTS / "bench" / "h200.json"
-BATCH, SCORED, CHUNKS, LISTED, ROWS = 128, 500, 400, 5000, 65_536
+IMAGES, CHUNKS, LISTED, ROWS = 16_384, 400, 5000, 65_536
 
 
-def main() -> None:
-    parts = {"core": measure_core, "driver": measure_driver, "gpu": measure_gpu}
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="+", choices=[*parts, "bench"])
-    parser.add_argument("--json", type=Path, default=RECORD, help="the record to bring up to date")
-    arguments = parser.parse_args()
-    record = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.exists() else {}
-    for part in arguments.parts:
-        if part == "bench":
-            record["gpu"] |= from_bench(json.loads(BENCH.read_text(encoding="utf-8")))
-            continue
-        device = torch.device("cuda" if part == "gpu" else "cpu")
-        costs = {name: float(f"{value:.3g}") for name, value in parts[part]().items()}
-        record[part] = {**costs, "provenance": provenance({}, device)}
-    arguments.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+def measure_costs() -> dict[str, Any]:
+    """Measure all costs; return the record."""
+    parts = {"core": measure_core(), "driver": measure_driver()}
+    rounded = {part: {name: float(f"{value:.3g}") for name, value in costs.items()} for part, costs in parts.items()}
+    return bench_record("scale", rounded)
 
 
 def measure_core() -> dict[str, float]:
-    """CPU seconds of one core."""
+    """Measure the CPU seconds of one core."""
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
-    images, detector = random_images(16_384), untrained_detector()
-    photo, small = random_photo(rng), image_file(rng.integers(0, 256, (28, 28), dtype=np.uint8), "PNG")
+    images, detector = rng.integers(0, 256, (IMAGES, 1, 28, 28), dtype=np.uint8), untrained_detector()
+    photo, small = random_photo(rng), image_file(images[0, 0], "PNG")
     scores = random_scores(rng)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.savez(folder / "images.npz", images=images)
-        arrays = StreamSource(
-            location=Location.parse(str(folder / "images.npz")), image=ImageSpec(28, 1), chunk_rows=16_384, batch_rows=256
-        )
+        form = Form(ImageSpec(28, 1), None, "label", batch_rows=256, chunk_rows=IMAGES)
+        arrays = file_source(Location.parse(str(folder / "images.npz")), form)
         files = folder / "files"
         for number in range(LISTED):
             file = files / f"{number % 10}" / f"{number}.png"
@@ -80,7 +58,7 @@ def measure_core() -> dict[str, float]:
             "photo_bytes": len(photo),
             "decode_small": cpu_seconds(lambda: decode_image(small, ImageSpec(28, 1), "small"), 500),
             "small_bytes": len(small),
-            "read_array": cpu_seconds(lambda: [len(chunk["errors"]) for chunk in arrays.read((0, None))], 5) / len(images),
+            "read_array": cpu_seconds(lambda: [len(chunk["errors"]) for chunk in arrays.read((0, None))], 5) / IMAGES,
             "list_file": cpu_seconds(lambda: sum(1 for _ in Location.parse(str(files)).files()), 3) / LISTED,
             "write_row": cpu_seconds(lambda: encode_part([scores], "identity", 0), 5) / ROWS,
             "row_bytes": len(encode_part([scores], "identity", 0)[0]) / ROWS,
@@ -88,16 +66,17 @@ def measure_core() -> dict[str, float]:
 
 
 def measure_driver() -> dict[str, float]:
-    """CPU seconds that the driver of a Ray Data pipeline like that of `besnn score` spends on a chunk."""
+    """Measure the CPU seconds per chunk of the driver of a Ray Data pipeline like that of `besnn score`."""
     import ray
     import ray.data
 
-    from besnn.ray.pipeline import quiet_settings
+    from besnn.ray.scoring import data_settings
 
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    with ray.data.DataContext.current(quiet_settings()):
+    with ray.data.DataContext.current(data_settings()):
         chunks = ray.data.from_items([{"first": 0}], override_num_blocks=1).flat_map(_chunks, num_cpus=0.25)
-        parts = chunks.map(_Scorer, compute=ray.data.ActorPoolStrategy(size=1), num_cpus=0.75)
+        scorer: Any = _Scorer  # Ray's types leave out that a class is allowed
+        parts = chunks.map(scorer, compute=ray.data.ActorPoolStrategy(size=1), num_cpus=0.75)
     marks = [time.process_time() for _ in parts.iter_rows()]
     ray.shutdown()
     return {"chunk": (marks[-1] - marks[0]) / (len(marks) - 1)}
@@ -111,83 +90,25 @@ class _Scorer:
     """Stands for a worker that takes no time."""
 
     def __call__(self, row: dict[str, int]) -> dict[str, int]:
-        """The row as it is."""
+        """Return the row as it is."""
         return row
 
 
-def measure_gpu(accelerator: str = "gpu", steps: int = 200) -> dict[str, float]:
-    """Seconds an image of the FashionMNIST recipe, N = 4: scored, and trained on with and without the gradient penalty."""
-    with_penalty = ["training.epochs=2", f"training.batch_size={BATCH}", "training.gradient_every=1"]
-    fabric = make_fabric("tf32", accelerator)
-    detector, images = untrained_detector().to(fabric.device), random_images(SCORED)
-    rounds = [seconds(lambda: detector.score(images)) for _ in range(20)]
-    return {
-        "score_small": min(rounds) / SCORED,
-        "train_small": step_seconds(load_recipe("fashion-mnist", with_penalty), accelerator, steps) / BATCH,
-        "train_small_without_penalty": step_seconds(
-            load_recipe("fashion-mnist", [*with_penalty, "method.gradient_weight=0"]), accelerator, steps
-        )
-        / BATCH,
-    }
-
-
-def from_bench(bench: dict[str, Any]) -> dict[str, Any]:
-    """What a record of `python -m benchmarks` says of the same costs; of a step without the penalty it says nothing."""
-    seconds_of = {(figure["work"], figure["variant"]): figure["seconds"] for figure in bench["figures"]}
-    note = f"train_small_without_penalty is of an earlier profile: `python {Path(__file__).name} gpu` measures all three"
-    return {
-        "score_small": float(f"{seconds_of[f'score {SCORED} images', 'besnn'] / SCORED:.3g}"),
-        "train_small": float(f"{seconds_of['training step as M grows', 'M = 16'] / BATCH:.3g}"),
-        "provenance": bench["provenance"] | {"note": note},
-    }
-
-
-class StepClock(Silent):
-    """Notes when each step is over."""
-
-    def __init__(self) -> None:
-        self.marks: list[float] = []
-
-    def step(self) -> None:
-        """One more is over."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.marks.append(time.perf_counter())
-
-
-def step_seconds(recipe: Recipe, accelerator: str, steps: int) -> float:
-    """The median step of a run's second epoch."""
-    fabric, clock = make_fabric("tf32", accelerator), StepClock()
-    images, labels = random_images(steps * BATCH), np.arange(steps * BATCH) % 10
-    source = ArraySource(Dataset(images, labels, tuple("0123456789"), "noise"), fabric.device)
-    model, objective = build_method(recipe, (1, 28, 28), 10)
-    Trainer(recipe, model, objective, Preprocessing.fit(source.inputs), fabric, reporter=clock).fit(source)
-    return float(np.median(np.diff(clock.marks[steps:])))
-
-
-def untrained_detector() -> Detector:
-    recipe = load_recipe("fashion-mnist")
-    model, _ = build_method(recipe, (1, 28, 28), 10)
-    return Detector(model, Preprocessing.fit(torch.from_numpy(random_images(256))), tuple("0123456789"), recipe)
-
-
-def random_images(count: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
-
-
 def random_photo(rng: np.random.Generator) -> bytes:
-    """A JPEG of 500×375, as smooth and as noisy as photos are: about as many bytes as ImageNet's."""
+    """Return a JPEG of 500×375, as smooth and as noisy as photos are: about as many bytes as ImageNet's."""
     smooth = np.asarray(Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8)).resize((500, 375)))
     return image_file((smooth + rng.normal(0, 12, smooth.shape)).clip(0, 255).astype(np.uint8), "JPEG", quality=90)
 
 
-def image_file(pixels: np.ndarray, kind: str, **options: int) -> bytes:
+def image_file(pixels: NDArray[np.uint8], kind: str, **options: int) -> bytes:
+    """Return an image file."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, **options)
     return file.getvalue()
 
 
 def random_scores(rng: np.random.Generator) -> pa.RecordBatch:
+    """Return rows as `besnn score` writes them."""
     probability, score, p_value, flag = rng.random((4, ROWS))
     columns = [
         [str(number) for number in range(ROWS)],
@@ -204,7 +125,7 @@ def random_scores(rng: np.random.Generator) -> pa.RecordBatch:
 
 
 def cpu_seconds(call: Callable[[], object], times: int) -> float:
-    """CPU seconds of this process a call, the least of three rounds."""
+    """Return the CPU seconds of this process per call, the least of three rounds."""
     call()
     rounds = []
     for _ in range(3):
@@ -213,13 +134,3 @@ def cpu_seconds(call: Callable[[], object], times: int) -> float:
             call()
         rounds.append((time.process_time() - began) / times)
     return min(rounds)
-
-
-def seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
-if __name__ == "__main__":
-    main()

@@ -1,29 +1,30 @@
-"""Scoring: from raw images on the device to one score an image."""
+"""Rows on scoring: from raw images on the device to one score per image."""
 
 import copy
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from benchmarks.findings import CLASSES, FEATURES, Check, Figure, Findings, Setting, Target
 from benchmarks.peers import Entropy, NaiveBESNN, TextbookBatchEnsemble
-from benchmarks.results import Check, Figure, Findings, Target
-from benchmarks.roofline import Work, work_of
-from benchmarks.setting import CLASSES, FEATURES, Setting
-from benchmarks.timing import take_turns
+from benchmarks.timing import Work, take_turns, work_of
 from besnn.baselines import SoftmaxClassifier
 from besnn.detection.scores import scores_for
-from besnn.layers import BatchEnsembleLinear, batch_ensemble
+from besnn.layers import BatchEnsembleLinear, batch_ensemble, fold
+from besnn.layers.folding.fuse import fuse
 from besnn.model import BESNN, InferenceNetwork, OODClassifier, Preprocessing
+from besnn.model.cuda_graphs import CudaGraphs, Outputs, Replayed
+from besnn.model.inference import halve
 
 MEMBERS = 4
 
 
 @torch.no_grad()
 def besnn_model(setting: Setting, members: int = MEMBERS, samples: int = 64) -> BESNN:
-    """An untrained BE-SNN for FashionMNIST: weights don't matter to the clock.
+    """Return an untrained BE-SNN for FashionMNIST, which is as fast as a trained one.
 
-    Its classes stand where the features of some images lie, and these far apart, so that scores differ as a trained model's do.
+    Its class means are the features of some images, far apart from each other, so that scores differ as a trained model's do.
     """
     torch.manual_seed(0)
     model = BESNN(setting.network(), CLASSES, FEATURES, members, samples=samples).to(setting.device).eval()
@@ -34,22 +35,22 @@ def besnn_model(setting: Setting, members: int = MEMBERS, samples: int = 64) -> 
 
 
 def softmax_model(setting: Setting) -> SoftmaxClassifier:
-    """An untrained softmax network."""
+    """Return an untrained softmax network."""
     return SoftmaxClassifier(setting.network(), CLASSES, FEATURES).to(setting.device).eval()
 
 
 def preprocessing_for(setting: Setting) -> Preprocessing:
-    """FashionMNIST's mean and spread."""
+    """Return the preprocessing with FashionMNIST's mean and standard deviation."""
     return Preprocessing((1, 28, 28), torch.tensor([73.0]), torch.tensor([90.0])).to(setting.device)
 
 
 def images_for(setting: Setting, count: int) -> Tensor:
-    """Random pixels, `[count, 1, 28, 28]`."""
+    """Return images of random pixels, `[count, 1, 28, 28]`."""
     return torch.randint(0, 256, (count, 1, 28, 28), dtype=torch.uint8).to(setting.device)
 
 
 class AsUsersScore(nn.Module):
-    """What a detector runs to score a batch by the method's own score."""
+    """Scores a batch by the method's own score, as a detector does."""
 
     def __init__(self, model: OODClassifier, setting: Setting) -> None:
         super().__init__()
@@ -58,20 +59,20 @@ class AsUsersScore(nn.Module):
         self.score: Callable[[Tensor], Tensor] = scores_for(model.evidence_kind)[model.default_score]
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Raw images `[batch, ...]` → scores `[batch]`."""
+        """Score raw images: `[batch, ...]` → `[batch]`."""
         evidence, _ = self.network(raw)
         return self.score(evidence)
 
 
 class Eager(nn.Module):
-    """A network as it is mostly run: in evaluation mode, as it was trained."""
+    """Runs a network as is usual: the trained modules in evaluation mode."""
 
     def __init__(self, network: nn.Module, setting: Setting) -> None:
         super().__init__()
         self.preprocessing, self.weights = preprocessing_for(setting), network.to(setting.device).eval()
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Raw images `[batch, ...]` → scores `[batch]`."""
+        """Score raw images: `[batch, ...]` → `[batch]`."""
         scores: Tensor = self.weights(self.preprocessing(raw))
         return scores
 
@@ -85,7 +86,7 @@ def _with_head(setting: Setting) -> nn.Module:
 
 @torch.inference_mode()
 def score_many(setting: Setting) -> Findings:
-    """A batch of images by BE-SNN, and by what a user would otherwise run."""
+    """Time a batch of images scored by BE-SNN, and by what one would otherwise run."""
     work, raw = f"score {setting.images} images", images_for(setting, setting.images)
     model = besnn_model(setting)
     fast = AsUsersScore(model, setting)
@@ -115,7 +116,7 @@ def score_many(setting: Setting) -> Findings:
 
 @torch.inference_mode()
 def score_one(setting: Setting) -> Findings:
-    """A single image, where launching work costs more than doing it."""
+    """Time a single image, where launching kernels costs more than running them."""
     work, raw = "score one image", images_for(setting, 1)
     model = besnn_model(setting)
     fast = AsUsersScore(model, setting)
@@ -134,7 +135,7 @@ def score_one(setting: Setting) -> Findings:
 
 @torch.inference_mode()
 def score_by_samples(setting: Setting) -> Findings:
-    """As the number of class features grows: it is the moments that are kept, so nothing does."""
+    """Time scoring as the number of class features grows; only their moments are kept, so it should not."""
     work, raw = f"score {setting.images} images as M grows", images_for(setting, setting.images)
     runs: dict[tuple[str, str, int], Score] = {}
     for samples in setting.samples:
@@ -149,7 +150,7 @@ def score_by_samples(setting: Setting) -> Findings:
 
 @torch.inference_mode()
 def score_by_members(setting: Setting) -> Findings:
-    """As the ensemble grows: what members share is done once."""
+    """Time scoring as the ensemble grows; what members share is done once."""
     work, raw = f"score {setting.images} images as N grows", images_for(setting, setting.images)
     runs: dict[tuple[str, str, int], Score] = {
         ("be-snn", f"N = {members}", members): AsUsersScore(besnn_model(setting, members), setting)
@@ -162,8 +163,50 @@ def score_by_members(setting: Setting) -> Findings:
     return findings
 
 
+@torch.inference_mode()
+def compare_layouts(setting: Setting) -> Findings:
+    """Time one batch by each way to run the members' convolutions, from pixels to distances."""
+    work, raw = f"distances of {setting.images} images, by layout", images_for(setting, setting.images)
+    model = besnn_model(setting)
+    network = InferenceNetwork(model, preprocessing_for(setting))
+
+    def layout(channels_last: bool = True, fused: bool = False, half: bool = False) -> Callable[[], Outputs]:
+        extractor = fold(copy.deepcopy(model.feature_extractor))
+        if channels_last:
+            extractor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
+        if half:
+            extractor.apply(halve)
+        assert isinstance(extractor, fx.GraphModule)  # as all networks are that can be traced
+        return _run_layout(network, fuse(extractor) if fused else extractor, raw, half)
+
+    if setting.device.type == "cuda":
+        runs = {
+            "apart, float32": layout(),
+            "apart, bfloat16": layout(half=True),
+            "apart and fused, float32": layout(fused=True),
+            "apart and fused, bfloat16": layout(fused=True, half=True),
+        }
+    else:
+        runs = {
+            "apart": layout(channels_last=False),
+            "apart, channels last": layout(),
+            "apart, channels last, in parts": lambda: network(raw),
+        }
+    floor = floor_of(lambda: network(raw), model, raw, setting)
+    timings = take_turns(runs, setting.device, setting.rounds, setting.warm_up, setting.burst)
+    return Findings([Figure(work, "be-snn", name, timing, floor, MEMBERS) for name, timing in timings.items()])
+
+
+def _run_layout(network: InferenceNetwork, extractor: nn.Module, raw: Tensor, half: bool) -> Callable[[], Outputs]:
+    def plain(batch: Tensor) -> Outputs:
+        return network.outputs(batch, [extractor], half)
+
+    run = Replayed(plain, CudaGraphs()) if raw.is_cuda else plain
+    return lambda: run(raw)
+
+
 def _time(work: str, runs: dict[tuple[str, str, int], Score], raw: Tensor, setting: Setting) -> Findings:
-    # Counted first: a network that is replayed on a GPU shows no operations any more.
+    # Operations are counted first: a CUDA graph that is replayed shows none.
     floors = {key: floor_of(_on(run, raw), run.weights, raw, setting) for key, run in runs.items()}
     passes = {str(key): _on(run, raw) for key, run in runs.items()}
     timings = take_turns(passes, setting.device, setting.rounds, setting.warm_up, setting.burst)
@@ -171,7 +214,7 @@ def _time(work: str, runs: dict[tuple[str, str, int], Score], raw: Tensor, setti
 
 
 def floor_of(run: Callable[[], object], weights: nn.Module, raw: Tensor, setting: Setting) -> float:
-    """Seconds for the operations of a pass, or for reading each weight and each pixel once."""
+    """Return the least seconds of a pass: its operations, or reading each weight and each pixel once."""
     size = sum(weight.numel() for weight in [*weights.parameters(), *weights.buffers()])
     counted = work_of(run, raw)
     return Work(counted.flops, counted.bytes + size * setting.products.itemsize).floor(setting.rates)
@@ -182,7 +225,7 @@ def _on(run: Score, raw: Tensor) -> Callable[[], Tensor]:
 
 
 def _equals_plain_model(work: str, model: BESNN, fast: AsUsersScore, raw: Tensor, setting: Setting) -> Check:
-    """The largest relative error of a distance against the model as it was trained, in double precision."""
+    """Compare distances with those of the unfolded model in float64; the error is the largest relative one."""
     precise = copy.deepcopy(model).double()
     x = preprocessing_for(setting)(raw).double()
     expected = torch.cat([precise(part) for part in x.split(50)], dim=1)

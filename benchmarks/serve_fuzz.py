@@ -1,13 +1,10 @@
-"""Mutated request bodies, straight to the service's application: never a 5xx, never a hang, no growing memory.
+"""Mutated request bodies, sent straight to the service's application: never a 5xx, never a hang, no growing memory.
 
-    python benchmarks/serve_fuzz.py [--bodies 100000] [--json results/serve_fuzz.json]
-
-Half go to a model for tables, half to one for images. They start as requests that are right (JSON, tensors as bytes, images in
-base64 and as multipart uploads) and are then mutated: as JSON, by a node that is replaced, removed or doubled; as bytes, by
-bits that are flipped and spans that are cut, doubled or put in. Memory is compared with what it was after a fifth of them.
+Half of them go to a model for tables, half to one for images. They start as valid requests (JSON, tensors as bytes, images in
+base64 and as multipart uploads) and are then mutated: JSON by replacing, removing or duplicating a node; bytes by flipping bits
+and by cutting, duplicating or inserting spans. Memory is compared with its size after a fifth of them.
 """
 
-import argparse
 import asyncio
 import base64
 import gc
@@ -16,22 +13,20 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]  # has no types
+import psutil
 from fastapi import FastAPI
 from numpy.typing import NDArray
 from PIL import Image
 
+from benchmarks.documents import Table, bench_record
 from besnn import Detector, fit_detector
 from besnn.data import digits, two_moons
 from besnn.serve import create_app
-from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
-from besnn.training.provenance import provenance
 
 SLOWEST = 10.0  # seconds; an answer that takes longer counts as a hang
 QUICK = ["training.epochs=2", "training.gradient_every=1000", "method.members=2"]
@@ -39,32 +34,13 @@ QUICK = ["training.epochs=2", "training.gradient_every=1000", "method.members=2"
 Headers = dict[str, str]
 Request = tuple[str, bytes, Headers]
 
-NASTY: list[Any] = [
-    None,
-    True,
-    -1,
-    0.5,
-    1e308,
-    -1e308,
-    10**30,
-    2**63,
-    "",
-    "x",
-    "é\x00",
-    "a" * 1000,
-    [],
-    {},
-    [[]],
-    [{}],
-    {"a": 1},
-    256,
-    "1",
-]
+NUMBERS = [None, True, -1, 0.5, 1e308, -1e308, 10**30, 2**63, 256]
+NASTY: list[Any] = [*NUMBERS, "", "x", "é\x00", "a" * 1000, "1", [], {}, [[]], [{}], {"a": 1}]
 TOKENS = [b"[", b"]", b"{", b"}", b",", b":", b'"', b"\\", b"\\u0000", b"\xff", b"1e999", b"NaN", b"-", b"--", b"\r\n", b"null"]
 
 
 def seeds_of(data: NDArray[Any], datatype: str) -> list[Request]:
-    """Requests that are right."""
+    """Return valid requests for some inputs."""
     is_json = {"Content-Type": "application/json"}
     tensor = {"name": "input", "datatype": datatype, "shape": list(data.shape)}
     infer = "/v2/models/model/infer"
@@ -79,6 +55,7 @@ def seeds_of(data: NDArray[Any], datatype: str) -> list[Request]:
 
 
 def image_seeds(image: NDArray[Any]) -> list[Request]:
+    """Return valid requests that hold an image file."""
     requests: list[Request] = []
     for format in ("PNG", "JPEG", "WEBP"):
         file = io.BytesIO()
@@ -91,6 +68,7 @@ def image_seeds(image: NDArray[Any]) -> list[Request]:
 
 
 def mutate(request: Request, rng: np.random.Generator) -> Request:
+    """Return a request with its body mutated, as JSON or as bytes."""
     path, body, headers = request
     if headers.get("Content-Type") == "application/json" and rng.random() < 0.4:
         return path, json.dumps(mutate_json(json.loads(body), rng)).encode(), headers
@@ -101,7 +79,7 @@ def mutate(request: Request, rng: np.random.Generator) -> Request:
 
 
 def mutate_json(value: Any, rng: np.random.Generator) -> Any:
-    """The same with one node replaced, removed or doubled."""
+    """Return a JSON value with one node replaced, removed or duplicated."""
     if isinstance(value, dict) and value and rng.random() < 0.8:
         name = list(value)[rng.integers(len(value))]
         if rng.random() < 0.15:
@@ -123,6 +101,7 @@ def _places(body: bytes, rng: np.random.Generator) -> tuple[int, int]:
 
 
 def flip(body: bytes, rng: np.random.Generator) -> bytes:
+    """Flip one bit."""
     if not body:
         return b"\x00"
     changed = bytearray(body)
@@ -131,29 +110,33 @@ def flip(body: bytes, rng: np.random.Generator) -> bytes:
 
 
 def cut(body: bytes, rng: np.random.Generator) -> bytes:
+    """Remove a span."""
     start, stop = _places(body, rng)
     return body[:start] + body[stop:]
 
 
 def truncate(body: bytes, rng: np.random.Generator) -> bytes:
+    """Remove the end."""
     return body[: _places(body, rng)[0]]
 
 
-def double(body: bytes, rng: np.random.Generator) -> bytes:
+def duplicate(body: bytes, rng: np.random.Generator) -> bytes:
+    """Repeat a span."""
     start, stop = _places(body, rng)
     return body[:stop] + body[start:stop] + body[stop:]
 
 
 def insert(body: bytes, rng: np.random.Generator) -> bytes:
+    """Insert a token that parsers care about, several times."""
     place, _ = _places(body, rng)
     return body[:place] + TOKENS[rng.integers(len(TOKENS))] * int(rng.integers(1, 20)) + body[place:]
 
 
-MUTATIONS: list[Callable[[bytes, np.random.Generator], bytes]] = [flip, cut, truncate, double, insert]
+MUTATIONS: list[Callable[[bytes, np.random.Generator], bytes]] = [flip, cut, truncate, duplicate, insert]
 
 
 async def post(app: FastAPI, path: str, body: bytes, headers: Headers) -> tuple[int, bytes]:
-    """One request straight to the application."""
+    """Send one request straight to the application; return status and body of the answer."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -182,7 +165,7 @@ async def post(app: FastAPI, path: str, body: bytes, headers: Headers) -> tuple[
 
 
 async def run(app: FastAPI, seeds: list[Request], bodies: int) -> dict[str, Any]:
-    """Sends mutated bodies one after the other; how they were answered, and how memory fared."""
+    """Send mutated bodies one after the other; count the answers by status and watch the memory."""
     rng = np.random.default_rng(0)
     statuses: Counter[int] = Counter()
     slowest, settled, process = 0.0, 0, psutil.Process()
@@ -210,7 +193,7 @@ async def run(app: FastAPI, seeds: list[Request], bodies: int) -> dict[str, Any]
 
 
 def fuzz(detector: Detector, inputs: NDArray[Any], bodies: int) -> dict[str, Any]:
-    """Mutates requests for some inputs `[n, ...]` of a detector."""
+    """Mutate requests for some inputs `[n, ...]` of a detector."""
     app = create_app(detector)
     is_image = inputs.ndim == 4
     seeds = seeds_of(inputs, "UINT8" if is_image else "FP32") + (image_seeds(inputs[0, 0]) if is_image else [])
@@ -219,22 +202,30 @@ def fuzz(detector: Detector, inputs: NDArray[Any], bodies: int) -> dict[str, Any
     return {"inputs": "images" if is_image else "tables", **asyncio.run(run(app, seeds, bodies))}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bodies", type=int, default=100_000)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def measure_fuzz(bodies: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Train a detector for tables and one for images, and fuzz both; return the record."""
     logging.disable()  # the multipart parser warns of every malformed body
-    figures = []
+    runs = []
     for recipe, data in (("two-moons", two_moons(600)), ("digits", digits())):
         detector = fit_detector(load_recipe(recipe, QUICK), data).detector
-        figures.append(fuzz(detector, np.ascontiguousarray(data.inputs[:2]), arguments.bodies // 2))
-        print(json.dumps(figures[-1]), flush=True)
-    if arguments.json is not None:
-        record = {"experiment": "serve-fuzz", "runs": figures, "provenance": provenance({})}
-        with atomic_path(arguments.json) as partial:
-            partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        runs.append(fuzz(detector, np.ascontiguousarray(data.inputs[:2]), bodies // 2))
+        say(json.dumps(runs[-1]))
+    return bench_record("serve-fuzz", {"runs": runs})
 
 
-if __name__ == "__main__":
-    main()
+def fuzz_table(record: Mapping[str, Any]) -> Table:
+    """Return the table of answers for docs/serving.md."""
+    statuses = sorted({status for run in record["runs"] for status in run["statuses"]})
+    rows = [
+        (
+            run["inputs"],
+            f"{run['bodies']:,}",
+            *(f"{run['statuses'].get(status, 0):,}" for status in statuses),
+            f"{run['slowest_cpu_seconds']:.2f}",
+            f"{run['memory_growth_mib']:+.1f}",
+        )
+        for run in record["runs"]
+    ]
+    header = ("Model for", "Bodies", *statuses, "Slowest, processor seconds", "Memory, MiB")
+    note = "Answers by status. Memory: what the process grew by after the first fifth of the bodies."
+    return Table("Mutated bodies", header, rows, note)

@@ -1,19 +1,12 @@
-"""How much of the in-process scorer's speed the service keeps, on the same cores, with 64 clients in a second process.
+"""How much of the in-process scorer's speed the service keeps on the same cores, with 64 clients.
 
-The service runs as a process of its own on loopback, on as many cores as PyTorch takes by itself; the clients run in this one,
-so they take their share of the same cores. In every round the scorer is timed here, in batches of the best of three sizes, just
-before and just after the service; `ratio` is to the mean of the two, and the median of all rounds is reported. `cpu_ratio` is
-the same of rows per second of processor time, the service's and the clients' together; it says more where others use the
-machine too. Every answer is compared with the scorer's for the same inputs, when the clock has stopped.
-
-    python benchmarks/serve_load.py [--model MODEL] [--workers 1] [--rounds 3] [--seconds 8] [--json RECORD]
-
-The records in results/ are `serve_load_1_worker.json` and `serve_load_2_workers.json`; `serving_tables.py` shows both.
-
-Without --model it is the paper's FashionMNIST network (4 members), untrained: as fast as a trained one.
+The service runs as a process of its own on loopback, with as many threads as PyTorch takes by itself. The clients run in this
+process and take their share of the same cores. In every round the scorer is timed here, in batches of the best of three sizes,
+just before and just after the service; `ratio` is the service's rate over the mean of the two, and the median over rounds is
+reported. `cpu_ratio` is the same for rows per second of processor time, the service's and the clients' together; it says more
+where other programs use the machine too. Every answer is compared with the scorer's for the same inputs after the clock stops.
 """
 
-import argparse
 import asyncio
 import itertools
 import json
@@ -22,23 +15,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]  # has no types
+import psutil
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.documents import Table, bench_record
 from besnn import Detector
 from besnn.model import Preprocessing
 from besnn.recipe.build import build_method, resolve_backbone
-from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
-from besnn.training.provenance import provenance
 
 CLIENTS = 64
 POOL = 1024
@@ -51,12 +43,12 @@ LINE = (
 
 
 @dataclass(frozen=True)
-class Ask:
+class RequestKind:
     """One kind of request.
 
     Attributes:
-        name: for the table.
-        rows: inputs a request.
+        name: its name in the table.
+        rows: inputs per request.
         binary: whether tensors travel as bytes, by the Open Inference Protocol, rather than as JSON numbers.
     """
 
@@ -65,7 +57,7 @@ class Ask:
     binary: bool
 
     def encode(self, inputs: NDArray[Any]) -> bytes:
-        """The whole HTTP request for some inputs."""
+        """Return the whole HTTP request for some inputs."""
         if not self.binary:
             return http_post(
                 "/v1/predict", json.dumps({"inputs": inputs.tolist()}).encode(), {"Content-Type": "application/json"}
@@ -85,12 +77,16 @@ class Ask:
         return [row["score"] for row in answer["predictions"]]
 
 
-ASKS = [Ask("1 input, JSON", 1, False), Ask("4 inputs, JSON", 4, False), Ask("4 inputs, binary", 4, True)]
+REQUEST_KINDS = [
+    RequestKind("1 input, JSON", 1, False),
+    RequestKind("4 inputs, JSON", 4, False),
+    RequestKind("4 inputs, binary", 4, True),
+]
 
 
 @dataclass
 class Load:
-    """What a run of clients saw."""
+    """The answers that the clients got, and how long they took."""
 
     answers: list[tuple[int, bytes]] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
@@ -99,20 +95,22 @@ class Load:
 
 
 def http_post(path: str, body: bytes, headers: dict[str, str]) -> bytes:
+    """Return a POST request as bytes."""
     lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Read one response; return its status and body."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
     assert length, head
     return int(head.split(b" ", 2)[1]), await reader.readexactly(int(length.group(1)))
 
 
-async def ask_for(address: tuple[str, int], requests: list[bytes], seconds: float) -> Load:
-    """Sends the requests in turn from 64 clients, one at a time each, for some seconds; then waits for the last answers."""
+async def send_requests(address: tuple[str, int], requests: list[bytes], seconds: float) -> Load:
+    """Send requests in turn from 64 clients, each one at a time, for some seconds; then wait for the last answers."""
     load, turns = Load(), itertools.cycle(range(len(requests)))
     began = time.perf_counter()
 
@@ -137,14 +135,14 @@ async def ask_for(address: tuple[str, int], requests: list[bytes], seconds: floa
 
 @dataclass(frozen=True)
 class Rate:
-    """Inputs a second, of the clock and of processor time."""
+    """Inputs per second of wall-clock time and of processor time."""
 
     wall: float
     cpu: float
 
 
 def scorer_rate(detector: Detector, inputs: NDArray[Any], seconds: float) -> Rate:
-    """How fast `Detector.predict` is in this process, at the size of batch that is best by each clock."""
+    """Measure `Detector.predict` in this process, at the batch size that is best by each clock."""
     rates = []
     for batch in SCORER_BATCHES:
         rows, began, began_cpu = 0, time.perf_counter(), time.process_time()
@@ -156,22 +154,22 @@ def scorer_rate(detector: Detector, inputs: NDArray[Any], seconds: float) -> Rat
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """Processor time of a process, its workers and this process."""
+    """Return the processor time of a process, its workers and this process."""
     times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return float(sum(each.user + each.system for each in times)) + time.process_time()
 
 
-def count_wrong(load: Load, ask: Ask, expected: NDArray[np.float32]) -> int:
-    """How many answers are not those to their inputs."""
+def count_wrong(load: Load, kind: RequestKind, expected: NDArray[np.float32]) -> int:
+    """Count the answers that are not those for their inputs."""
     wrong = 0
     for turn, body in load.answers:
-        own = expected[turn * ask.rows : (turn + 1) * ask.rows]
-        wrong += not np.allclose(ask.scores(body), own, rtol=TOLERANCE, atol=TOLERANCE)
+        own = expected[turn * kind.rows : (turn + 1) * kind.rows]
+        wrong += not np.allclose(kind.scores(body), own, rtol=TOLERANCE, atol=TOLERANCE)
     return wrong
 
 
 def untrained_detector() -> Detector:
-    """The paper's FashionMNIST network, calibrated on noise."""
+    """Return the paper's FashionMNIST network, untrained (which is as fast) and calibrated on noise."""
     recipe = load_recipe("fashion-mnist")
     shape = (1, 28, 28)
     recipe = recipe.model_copy(update={"backbone": resolve_backbone(recipe.backbone, shape)})
@@ -183,18 +181,8 @@ def untrained_detector() -> Detector:
 
 @contextmanager
 def service(model: Path, workers: int) -> Iterator[tuple[tuple[str, int], psutil.Process]]:
-    """The service as a process of its own, and its address."""
-    command = [
-        sys.executable,
-        "-c",
-        "from besnn.cli import main; main()",
-        "serve",
-        str(model),
-        "--port",
-        "0",
-        "--workers",
-        str(workers),
-    ]
+    """Start the service as a process of its own; yield its address and the process."""
+    command = [sys.executable, "-m", "besnn", "serve", str(model), "--port", "0", "--workers", str(workers)]
     command += ["--set", "model_name=served", "--set", "deadline_seconds=600"]
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
         try:
@@ -208,48 +196,80 @@ def service(model: Path, workers: int) -> Iterator[tuple[tuple[str, int], psutil
 
 @dataclass(frozen=True)
 class Round:
-    """One turn of the scorer, the service, and the scorer again."""
+    """One round: the scorer, the service, and the scorer again."""
 
     load: Load
     scorer: tuple[Rate, Rate]
     service: Rate
 
     def ratio(self, clock: str) -> float:
-        """The service's rate by `wall` or `cpu` time, relative to the scorer's."""
+        """Return the service's rate by `wall` or `cpu` time, relative to the scorer's."""
         before, after = (getattr(rate, clock) for rate in self.scorer)
         return float(2 * getattr(self.service, clock) / (before + after))
 
 
-def measure(detector: Detector, model: Path, workers: int, rounds: int, seconds: float) -> list[dict[str, object]]:
+@dataclass(frozen=True)
+class LoadOptions:
+    """How long to measure: worker processes of the service, rounds, and seconds per round."""
+
+    workers: int = 1
+    rounds: int = 3
+    seconds: float = 8.0
+
+
+def measure_load(model: Path | None, options: LoadOptions, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure a service of a model, or of the paper's untrained FashionMNIST network; return the record."""
+    with tempfile.TemporaryDirectory() as folder:
+        if model is None:
+            model = Path(folder) / "served.safetensors"
+            untrained_detector().save(model)
+        detector = Detector.load(model)
+        figures = _measure_requests(detector, model, options, say)
+    fields = {
+        "method": detector.model.method,
+        "members": detector.model.members,
+        "input_shape": list(detector.input_shape),
+        "workers": options.workers,
+        "threads": torch.get_num_threads(),
+        "cores": psutil.cpu_count(),
+        "load_average": psutil.getloadavg()[1],  # over five minutes; above the cores, other programs ran too
+        "figures": figures,
+    }
+    return bench_record("serve-load", fields, detector.device)
+
+
+def _measure_requests(
+    detector: Detector, model: Path, options: LoadOptions, say: Callable[[str], None]
+) -> list[dict[str, object]]:
     rng = np.random.default_rng(0)
     shape = (POOL, *detector.input_shape)
     is_image = len(shape) == 4
     inputs = rng.integers(0, 256, shape, dtype=np.uint8) if is_image else rng.normal(size=shape).astype(np.float32)
     expected = detector.predict(inputs).score
     figures = []
-    with service(model, workers) as (address, process):
-        for ask in ASKS:
-            requests = [ask.encode(part) for part in np.split(inputs, POOL // ask.rows)]
-            asyncio.run(ask_for(address, requests, 1.0))  # warm
+    with service(model, options.workers) as (address, process):
+        for kind in REQUEST_KINDS:
+            requests = [kind.encode(part) for part in np.split(inputs, POOL // kind.rows)]
+            asyncio.run(send_requests(address, requests, 1.0))  # warm
             runs = []
-            for _ in range(rounds):
-                before = scorer_rate(detector, inputs, seconds / 2)
+            for _ in range(options.rounds):
+                before = scorer_rate(detector, inputs, options.seconds / 2)
                 began_cpu = cpu_seconds(process)
-                load = asyncio.run(ask_for(address, requests, seconds))
-                rows, spent = len(load.answers) * ask.rows, cpu_seconds(process) - began_cpu
-                after = scorer_rate(detector, inputs, seconds / 2)
+                load = asyncio.run(send_requests(address, requests, options.seconds))
+                rows, spent = len(load.answers) * kind.rows, cpu_seconds(process) - began_cpu
+                after = scorer_rate(detector, inputs, options.seconds / 2)
                 runs.append(Round(load, (before, after), Rate(rows / load.seconds, rows / spent)))
-            figures.append(summary(ask, runs, expected))
-            print(LINE.format(**figures[-1]), flush=True)
+            figures.append(summary(kind, runs, expected))
+            say(LINE.format(**figures[-1]))
     return figures
 
 
-def summary(ask: Ask, runs: list[Round], expected: NDArray[np.float32]) -> dict[str, object]:
-    """All rounds of one kind of request."""
+def summary(kind: RequestKind, runs: list[Round], expected: NDArray[np.float32]) -> dict[str, object]:
+    """Summarise all rounds of one kind of request."""
     milliseconds = 1000 * np.concatenate([run.load.latencies for run in runs])
     return {
-        "request": ask.name,
-        "rows_per_request": ask.rows,
+        "request": kind.name,
+        "rows_per_request": kind.rows,
         "clients": CLIENTS,
         "rounds": len(runs),
         "rows_per_second": round(float(np.median([run.service.wall for run in runs])), 1),
@@ -260,40 +280,47 @@ def summary(ask: Ask, runs: list[Round], expected: NDArray[np.float32]) -> dict[
         "p99_ms": round(float(np.percentile(milliseconds, 99)), 1),
         "answers": sum(len(run.load.answers) for run in runs),
         "lost": sum(run.load.lost for run in runs),
-        "wrong": sum(count_wrong(run.load, ask, expected) for run in runs),
+        "wrong": sum(count_wrong(run.load, kind, expected) for run in runs),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        model = arguments.model or Path(folder) / "served.safetensors"
-        if arguments.model is None:
-            untrained_detector().save(model)
-        detector = Detector.load(model)
-        figures = measure(detector, model, arguments.workers, arguments.rounds, arguments.seconds)
-        if arguments.json is not None:
-            record = {
-                "experiment": "serve-load",
-                "method": detector.model.method,
-                "members": detector.model.members,
-                "input_shape": list(detector.input_shape),
-                "workers": arguments.workers,
-                "threads": torch.get_num_threads(),
-                "cores": psutil.cpu_count(),
-                "load_average": psutil.getloadavg()[1],  # of five minutes; above the cores, others were at work too
-                "figures": figures,
-                "provenance": provenance({}, detector.device),
-            }
-            with atomic_path(arguments.json) as partial:
-                partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+def load_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table for docs/serving.md: the service beside the scorer in process, by number of workers."""
+    rows = [
+        (
+            str(record["workers"]),
+            figure["request"],
+            f"{figure['rows_per_second']:,.0f}",
+            f"{figure['in_process_rows_per_second']:,.0f}",
+            f"{figure['ratio']:.0%}",
+            f"{figure['cpu_ratio']:.0%}",
+            f"{figure['p50_ms']:,.0f}",
+            f"{figure['p99_ms']:,.0f}",
+            f"{figure['answers']:,}",
+            str(figure["lost"]),
+            str(figure["wrong"]),
+        )
+        for record in records
+        for figure in record["figures"]
+    ]
+    words = "Workers, Request, Inputs/s, In process, Share, Share by processor time, p50 ms, p99 ms, Answers, Lost, Wrong"
+    record = max(records, key=lambda each: each["load_average"])
+    shape = " × ".join(map(str, record["input_shape"]))
+    note = (
+        f"{record['figures'][0]['clients']} clients on the same {record['cores']} cores as the service; "
+        f"{record['method']} of {record['members']} members, inputs of {shape}; median of {record['figures'][0]['rounds']} "
+        f"rounds. Every answer was checked against its input. {_how_busy(record)}"
+    )
+    return Table("Load", tuple(words.split(", ")), rows, note)
 
 
-if __name__ == "__main__":
-    main()
+def _how_busy(record: Mapping[str, Any]) -> str:
+    """Say how busy the machine was."""
+    load, cores = record["load_average"], record["cores"]
+    if load <= cores + 1:
+        return "Nothing else ran on the machine."
+    return (
+        f"Other programs ran on the machine (load average {load:.0f} on {cores} cores): rates and times are far from what it "
+        "can do, and the shares say more about the other programs than about the service. Only the numbers of lost and wrong "
+        "answers count here; to measure speed, run it on a quiet machine."
+    )

@@ -1,11 +1,15 @@
-"""Timing pieces of work against each other."""
+"""Time pieces of work against each other, and against the least time that the machine needs for them."""
 
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.module_tracker import ModuleTracker
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Timing:
 
     @classmethod
     def of(cls, passes: list[float]) -> "Timing":
-        """The timing of some passes.
+        """Summarise the seconds of some passes.
 
         >>> Timing.of([3.0, 1.0, 2.0]).seconds
         2.0
@@ -31,15 +35,15 @@ class Timing:
 def take_turns(
     work: Mapping[str, Callable[[], object]], device: torch.device, rounds: int, warm_up: int = 5, burst: int = 1
 ) -> dict[str, Timing]:
-    """Times pieces of work, which take turns so that a machine's moods meet all of them alike.
+    """Time pieces of work in turns, so that a machine that slows down slows all of them alike.
 
     Args:
         work: what to time, by name.
-        device: waited for before each look at the clock.
-        rounds: passes of each that count.
-        warm_up: passes of each, before, that don't.
-        burst: passes in a row at each turn, after one that does not count, of which the mean is one round: on a GPU, where a
-            pass may be shorter than waiting for it.
+        device: synchronised before each look at the clock.
+        rounds: timed passes of each.
+        warm_up: passes of each before the first timed one.
+        burst: passes in a row whose mean is one round, after one that is not timed. On a GPU a single pass may be shorter than
+            the wait for it.
 
     >>> list(take_turns({"nothing": lambda: None}, torch.device("cpu"), rounds=3))
     ['nothing']
@@ -60,6 +64,90 @@ def take_turns(
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits for all that a device was told to do."""
+    """Wait until a device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a machine was measured to do per second.
+
+    Attributes:
+        flops: floating-point operations of a large matrix product or convolution, whichever is faster.
+        bytes: bytes read plus bytes written by a large copy.
+        type: the number type of the operations.
+    """
+
+    flops: float
+    bytes: float
+    type: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least that a piece of work takes: its operations, and reading every input and writing every output once."""
+
+    flops: float
+    bytes: float
+
+    def floor(self, rates: Rates) -> float:
+        """Return the seconds that no program can go below.
+
+        >>> Work(flops=2e9, bytes=1e6).floor(Rates(flops=1e9, bytes=1e9, type="float32"))
+        2.0
+        """
+        return max(self.flops / rates.flops, self.bytes / rates.bytes)
+
+
+def measure_rates(device: torch.device, dtype: torch.dtype, side: int, size: int, rounds: int = 20) -> Rates:
+    """Measure the rates of a device.
+
+    Args:
+        device: the device.
+        dtype: the number type of the matrices.
+        side: rows and columns of the matrices.
+        size: bytes to copy.
+        rounds: how often each is timed; the fastest counts, since this is a limit.
+    """
+    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    channels = min(side // 4, 256)
+    maps = torch.randn(16, channels, 32, 32, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    filters = torch.randn(channels, channels, 3, 3, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    source = torch.empty(size, dtype=torch.uint8, device=device).random_()
+    target = torch.empty_like(source)
+    work: dict[str, Callable[[], object]] = {
+        "product": lambda: left @ right,
+        "convolution": lambda: torch.conv2d(maps, filters, padding=1),
+        "copy": lambda: target.copy_(source),
+    }
+    seconds = {name: timing.fastest for name, timing in take_turns(work, device, rounds, warm_up=2).items()}
+    flops = max(2 * side**3 / seconds["product"], 18 * channels * maps.numel() / seconds["convolution"])
+    return Rates(flops, 2 * size / seconds["copy"], str(dtype).removeprefix("torch."))
+
+
+class _Anywhere(ModuleTracker):
+    """Counts all operations as those of one module."""
+
+    def __init__(self) -> None:
+        self.parents = {"Global"}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def work_of(run: Callable[[], object], *tensors: Tensor) -> Work:
+    """Count the operations of a piece of work, and the bytes of the tensors that it reads and writes.
+
+    >>> a = torch.rand(2, 3)
+    >>> work_of(lambda: a @ a.t(), a)
+    Work(flops=24, bytes=24)
+    """
+    counter = FlopCounterMode(display=False)
+    counter.mod_tracker = _Anywhere()  # torch's own fails on a gradient within a gradient
+    with counter:
+        run()
+    return Work(counter.get_total_flops(), sum(tensor.numel() * tensor.element_size() for tensor in tensors))

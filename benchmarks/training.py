@@ -1,4 +1,4 @@
-"""Training: one step of the trainer, batch after batch, as in any run."""
+"""Rows on training: the steps of the trainer, batch after batch, as in any run."""
 
 import contextlib
 import itertools
@@ -10,41 +10,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.results import Check, Figure, Findings, Target
-from benchmarks.roofline import work_of
-from benchmarks.setting import CLASSES, FEATURES, Setting
-from benchmarks.timing import Timing, synchronise
+from benchmarks.findings import CLASSES, FEATURES, Check, Figure, Findings, Setting, Target
+from benchmarks.timing import Timing, synchronise, work_of
 from besnn.data import Dataset
 from besnn.errors import BesnnError
 from besnn.layers import tile
 from besnn.model import BESNN, Preprocessing, fashion_convnet
 from besnn.objective import BESNNObjective
-from besnn.training import Recipe, Trainer, build_method, load_recipe
+from besnn.training import Recipe, RunOptions, Trainer, build_method, load_recipe
+from besnn.training.batches import ArraySource
 from besnn.training.compiled import CompiledStep
-from besnn.training.fabric import make_fabric
-from besnn.training.graphs import GraphedStep
-from besnn.training.reporting import Silent
+from besnn.training.device import GraphedStep, make_fabric
+from besnn.training.progress import Reporter
 from besnn.training.schedule import factor_counts
-from besnn.training.source import ArraySource
 
 WORK = "training step"
 ALWAYS = "training.gradient_every=1"
 LONG = "training.epochs=10000"
-"""A run so long that the trainer compiles its step on a GPU."""
+"""A run that is long enough for the trainer to compile its step on a GPU."""
 
 
 class _EnoughError(Exception):
-    """Ends training when its steps were timed."""
+    """Ends training after the timed steps."""
 
 
-class StepClock(Silent):
-    """A reporter that notes when each `every`-th step ends, and ends training after some."""
+class StepClock(Reporter):
+    """A reporter that notes when every `every`-th step ends, and ends training after the timed ones."""
 
     def __init__(self, setting: Setting, every: int) -> None:
         self.setting, self.every, self.marks, self.steps = setting, every, [0.0], 0
 
     def step(self) -> None:
-        """Looks at the clock."""
+        """Note the time after `every` steps."""
         self.steps += 1
         if self.steps % self.every:
             return
@@ -55,13 +52,13 @@ class StepClock(Silent):
 
     @property
     def timing(self) -> Timing:
-        """Of one step, on average over `every` of them."""
+        """The time of one step, averaged over `every` of them."""
         marks = self.marks[_warm_up(self.setting) + 1 :]
         return Timing.of([(end - begin) / self.every for begin, end in itertools.pairwise(marks)])
 
 
 def train_steps(setting: Setting) -> Findings:
-    """A step of BE-SNN training with the gradient penalty at every step, without it, and as often as the recipe has it."""
+    """Time a step of BE-SNN training with the gradient penalty at every step, without it, and as often as the recipe says."""
     work, every = f"{WORK}, batch of {setting.batch}", _recipe(setting).training.gradient_every
     lazily = f"penalty at one in {every}"
     findings = Findings(
@@ -72,14 +69,14 @@ def train_steps(setting: Setting) -> Findings:
         ]
     )
     if setting.device.type == "cuda":
-        claim = f"milliseconds a step, {lazily}"
+        claim = f"milliseconds per step, {lazily}"
         findings.targets.append(Target(work, claim, 1e3 * findings.seconds(work, "be-snn", lazily), 6.0))
     findings.checks.append(penalty_check(work, setting.device))
     return findings
 
 
 def train_compiled(setting: Setting) -> Findings:
-    """The same where a run is long enough for its step to be compiled, which is on a GPU only; compiling takes minutes."""
+    """Time a compiled step, which long runs use on a GPU; compiling takes minutes."""
     work, every = f"{WORK}, batch of {setting.batch}", _recipe(setting).training.gradient_every
     if setting.device.type != "cuda":
         return Findings(left_out=[f"{work}, compiled: needs a GPU"])
@@ -92,7 +89,7 @@ def train_compiled(setting: Setting) -> Findings:
 
 
 def train_by_samples(setting: Setting) -> Findings:
-    """A step as the number of class features grows."""
+    """Time a step as the number of class features grows."""
     work = f"{WORK} as M grows"
     few, many = (_step(setting, work, f"M = {samples}", ALWAYS, f"method.samples={samples}") for samples in setting.samples)
     claim = f"time with M = {setting.samples[1]} over M = {setting.samples[0]}"
@@ -111,7 +108,7 @@ def _recipe(setting: Setting, *overrides: str) -> Recipe:
 
 
 def step_floor(setting: Setting, recipe: Recipe) -> float:
-    """Seconds for the operations of a step, or for reading weights and writing gradients, on average over a run's steps."""
+    """Return the least seconds of a step, averaged over a run: its operations, or reading weights and writing gradients."""
     model, objective = build_method(recipe, (1, 28, 28), CLASSES)
     model.to(setting.device).train()
     x = torch.rand(setting.batch, 1, 28, 28, device=setting.device)
@@ -130,7 +127,7 @@ def step_floor(setting: Setting, recipe: Recipe) -> float:
 
 
 def _warm_up(setting: Setting) -> int:
-    """Steps before the clock runs; a GPU's step is compiled and recorded in the first few."""
+    """Return the number of steps before the timed ones; on a GPU the first few are compiled and recorded."""
     return 8 if setting.device.type == "cuda" else setting.warm_up
 
 
@@ -150,16 +147,16 @@ def _time_steps(setting: Setting, recipe: Recipe, compiled: bool) -> Timing:
     )
     model, objective = build_method(recipe, (1, 28, 28), CLASSES)
     clock = StepClock(setting, every)
-    trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, reporter=clock)
+    trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, RunOptions(reporter=clock))
     with contextlib.suppress(_EnoughError):
         trainer.fit(source)
     if compiled and not _is_compiled(trainer):
-        raise BesnnError("the training step was not compiled: besnn's log says why, with logging at INFO")
+        raise BesnnError("the training step was not compiled: set logging to INFO to see why")
     return clock.timing
 
 
 def penalty_check(work: str, device: torch.device) -> Check:
-    """The gradient of the penalty as training computes it against torch's plain double backward, in float64."""
+    """Compare the gradient of the penalty in training with that of torch's plain double backward, in float64."""
     torch.manual_seed(0)
     model = BESNN(fashion_convnet(widths=(4, 4, 4)), CLASSES, FEATURES, members=2, noise_dim=8, hidden_dim=16)
     model.to(device, torch.float64)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.errors import exit_code_of
-from besnn.cli.options import DataDir, Quiet
-from besnn.cli.train import Device
+from besnn.cli.options import DataDir, Device, Quiet
+from besnn.cli.output import exit_code_of
 
 if TYPE_CHECKING:
     from experiments.execution import Measure
@@ -49,7 +48,6 @@ TimeLimit = Annotated[
     typer.Option(metavar="SECONDS", help="Stop after so long; the same command goes on from there.", show_default=False),
 ]
 Results = Annotated[Path, typer.Option(metavar="FOLDER", help="Where records are.")]
-Where = Annotated[Device, typer.Option(help="Where to run.")]
 KeepWeights = Annotated[
     bool, typer.Option("--keep-weights", help="Leave each trained network in the results, without its densities.")
 ]
@@ -76,7 +74,7 @@ def table1(
     time_limit: TimeLimit = None,
     data_dir: DataDir = None,
     results: Results = RESULTS,
-    device: Where = Device.AUTO,
+    device: Device = "auto",
     keep_weights: KeepWeights = False,
     quiet: Quiet = False,
 ) -> None:
@@ -104,7 +102,7 @@ def detector(
     from experiments.trained import check, compare, note_down, rebuild
 
     (run,) = table1_runs(in_name.value, [0], overrides or (), methods=["be-snn"])
-    workspace, say = _workspace(results, data_dir, Device.CPU), _say(quiet)
+    workspace, say = _workspace(results, data_dir, "cpu"), _say(quiet)
     rebuilt = rebuild(run, workspace)
     comparisons = []
     for each in compare(rebuilt, run, workspace):
@@ -122,7 +120,7 @@ def table2(
     overrides: Set = None,
     rounds: Annotated[int, typer.Option(help="Passes of each method.", min=2)] = 50,
     results: Results = RESULTS,
-    device: Where = Device.AUTO,
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Count parameters, and time one forward pass of 500 images of every method, all in one go; nothing is trained."""
@@ -148,7 +146,7 @@ def _add_experiment(name: str, in_default: InName, summary: str) -> None:
         time_limit: TimeLimit = None,
         data_dir: DataDir = None,
         results: Results = RESULTS,
-        device: Where = Device.AUTO,
+        device: Device = "auto",
         keep_weights: KeepWeights = False,
         quiet: Quiet = False,
     ) -> None:
@@ -210,7 +208,7 @@ def cost(
     rounds: Annotated[int, typer.Option(help="Scoring passes of each method.", min=2)] = 50,
     data_dir: DataDir = None,
     results: Results = RESULTS,
-    device: Where = Device.AUTO,
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Measure time and memory to train and to score 500 images, of every method, all in one go."""
@@ -230,7 +228,7 @@ def hunt(
     time_limit: TimeLimit = None,
     data_dir: DataDir = None,
     results: Results = RESULTS,
-    device: Where = Device.AUTO,
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Try the settings that the recipe was chosen from, judged on held-out data and made-up outliers alone."""
@@ -250,7 +248,7 @@ def figure1(
     workers: Workers = 1,
     time_limit: TimeLimit = None,
     results: Results = RESULTS,
-    device: Where = Device.CPU,
+    device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
     """Draw the confidence of four methods around Two Moons, and put what the eye sees in numbers."""
@@ -293,10 +291,10 @@ def _run(
     run_all(select(runs, only or ()), measure, workspace, workers=workers, time_limit=time_limit, say=_say(quiet))
 
 
-def _workspace(results: Path, data_dir: Path | None, device: Device, keep_weights: bool = False) -> "Workspace":
+def _workspace(results: Path, data_dir: Path | None, device: str, keep_weights: bool = False) -> "Workspace":
     from experiments.runs import Workspace
 
-    return Workspace(results, data_dir, device.value, keep_weights)
+    return Workspace(results, data_dir, device, keep_weights)
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

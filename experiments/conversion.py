@@ -7,7 +7,7 @@ each member's own (fast weights, BatchNorm), the linear head behind the trunk, a
 from collections.abc import Iterable, Sequence
 
 from besnn.data import load
-from besnn.training.fabric import make_fabric
+from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
 from besnn.training.record import write_record
 from experiments.benchmarks import benchmark_of

@@ -11,13 +11,12 @@ from lightning.fabric import Fabric
 from benchmarks.timing import synchronise
 from besnn.data import Dataset, load
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
-from besnn.training import Recipe, Trainer, build_method
-from besnn.training.fabric import make_fabric
-from besnn.training.provenance import hardware, provenance
-from besnn.training.record import model_fields, read_record, write_record
-from besnn.training.reporting import Silent
-from besnn.training.source import ArraySource
-from besnn.training.split import divide
+from besnn.training import Recipe, RunOptions, Trainer, build_method
+from besnn.training.batches import ArraySource
+from besnn.training.device import make_fabric
+from besnn.training.progress import Reporter
+from besnn.training.record import hardware, model_fields, provenance, read_record, write_record
+from besnn.training.split import split_data
 from experiments.runs import Run, Workspace, reproduction_recipe
 from experiments.table2 import IMAGES, time_methods
 
@@ -28,7 +27,7 @@ class EnoughError(Exception):
     """Ends training when its steps were timed."""
 
 
-class Stopwatch(Silent):
+class Stopwatch(Reporter):
     """Times a window of training steps, and as many before it, in which steps are compiled and recorded; then ends training.
 
     Args:
@@ -101,7 +100,7 @@ def measure_cost(
         recipe = reproduction_recipe(in_name, method, 0, overrides)
         fabric = make_fabric(recipe.training.precision, workspace.accelerator)
         run = Run(COST, recipe, variant=hardware(fabric.device))
-        learnt_from = divide(training, recipe.data, recipe.training.seed).training
+        learnt_from = split_data(training, recipe.data, recipe.training.seed).training
         assert isinstance(learnt_from, Dataset)
         fields = {
             "experiment": COST,
@@ -153,7 +152,7 @@ def _train(recipe: Recipe, dataset: Dataset, fabric: Fabric, watch: Stopwatch) -
     changes = {"epochs": epochs, "ramps": {}}  # terms that come in later are at work in the window too
     long_enough = recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})
     with contextlib.suppress(EnoughError):
-        Trainer(long_enough, model, objective, preprocessing, fabric, reporter=watch).fit(source)
+        Trainer(long_enough, model, objective, preprocessing, fabric, RunOptions(reporter=watch)).fit(source)
     return model, preprocessing, total
 
 

@@ -6,15 +6,16 @@ import numpy as np
 import torch
 
 from besnn.data import Dataset, keep_classes, load
-from besnn.detection.scoring import Scoring
+from besnn.detection import ScoreSet
+from besnn.detection.densities import density_kind
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
 from besnn.model import BESNN
-from besnn.model.inner import layer_blocks
+from besnn.model.feature_layers import layer_groups
 from besnn.recipe.config import ScoreConfig
-from besnn.training.choose_score import all_scores, combine, fit_densities, of_kind
+from besnn.training.batches import Data
+from besnn.training.choose_score import combine, fit_densities
 from besnn.training.fit import Fitted
-from besnn.training.source import Data
 from experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
 from experiments.members import class_feature_entropies, member_differences
 from experiments.runs import Run, Workspace
@@ -39,8 +40,8 @@ class Measured:
 def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     """Accuracy, and the figures of each score of the method (of evidence and of feature density) against each OOD set."""
     detector = fitted.detector
-    fit_every_density(detector, run.recipe.score, fitted.parts.training, fitted.parts.validation)
-    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
+    fit_every_density(detector, run.recipe.score, fitted.split.training, fitted.split.validation)
+    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.split.training)
     test = official_test_set(run.in_name, run, workspace)
     known = keep_classes(test, detector.class_names).align_classes(detector.class_names)
     unknown = {name: _unknown_set(name, test, run, workspace) for name in run.unknown}
@@ -59,14 +60,14 @@ def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measure
         sets = {name: dataset.inputs for name, dataset in {run.in_name: known, **unknown}.items()}
         fields["members_differ"] = member_differences(detector, sets)
     if isinstance(detector.model, BESNN):
-        fields["class_features"] = class_feature_entropies(detector, fitted.parts.training)
+        fields["class_features"] = class_feature_entropies(detector, fitted.split.training)
     return Measured(fields, [known, *unknown.values()])
 
 
 def _every_score(detector: Detector, layers: Densities, dataset: Dataset) -> Scores:
     """Those of the detector, and nearest neighbours at other layers; the first decide where both have a score."""
     others = layer_scores(detector, layers, dataset.inputs) if layers else {}
-    return others | all_scores(detector, detector.scoring, dataset.inputs)
+    return others | detector.scores(dataset.inputs)
 
 
 def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None = None) -> None:
@@ -75,13 +76,13 @@ def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, v
     The score that decides stays. There is no combination without validation data.
     """
     decides = detector.scoring
-    everywhere = max(1, len(layer_blocks(config.layer)))
-    missing = [kind for kind in config.densities if len(of_kind(decides.densities, kind)) < everywhere]
+    everywhere = max(1, len(layer_groups(config.layer)))
+    fitted = [density_kind(name) for name in decides.densities]
+    missing = [kind for kind in config.densities if fitted.count(kind) < everywhere]
     densities = decides.densities | (fit_densities(detector, config, missing, training) if missing else {})
-    combined = decides.combined
-    if combined is None and validation is not None:
-        combined = combine(detector, of_kind(densities, config.densities[0]), validation)
-    detector.scoring = Scoring(decides.evidence_kind, decides.name, densities, combined)
+    detector.scoring = ScoreSet(decides.evidence_kind, decides.name, densities, decides.combined)
+    if decides.combined is None and validation is not None:
+        detector.scoring.combined = combine(detector, config.densities[0], validation)
 
 
 def accuracy_of(detector: Detector, known: Dataset) -> float:

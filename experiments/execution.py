@@ -10,11 +10,10 @@ import torch
 
 from besnn.data import Dataset, load
 from besnn.errors import BesnnError
-from besnn.training.fabric import make_fabric
+from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
-from besnn.training.provenance import provenance
-from besnn.training.record import model_fields, read_record, write_record
-from besnn.training.reporting import Silent
+from besnn.training.progress import Reporter
+from besnn.training.record import model_fields, provenance, read_record, write_record
 from experiments.detection import Measured
 from experiments.runs import Run, Workspace, find_twin
 from experiments.trained import keep_weights
@@ -27,7 +26,7 @@ class TimeUpError(BesnnError):
     """A run was stopped on purpose; it continues from its checkpoint another time."""
 
 
-class Watch(Silent):
+class Watch(Reporter):
     """Stops training when its time is up, or when the process that asked for it is gone.
 
     Args:

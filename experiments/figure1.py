@@ -46,7 +46,7 @@ def measure_confidence(fitted: Fitted, run: Run, workspace: Workspace) -> Measur
 
     The map itself goes into an `.npz` file beside the record, for `draw_figure1`.
     """
-    detector, training = fitted.detector, fitted.parts.training
+    detector, training = fitted.detector, fitted.split.training
     assert isinstance(training, Dataset)  # it is generated, not read from a folder
     test = load(run.in_name, split="test")
     points = PLANE.points

@@ -49,17 +49,17 @@ def hunt_runs(in_name: str, overrides: Sequence[str] = ()) -> list[Run]:
 
 def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     """Accuracy on the validation split, and each score's AUROC on each kind of outlier made up from it."""
-    detector, validation = fitted.detector, fitted.parts.validation
+    detector, validation = fitted.detector, fitted.split.validation
     if validation is None:
         raise InputError("a hunt judges settings on held-out data: set data.validation above 0")
-    made_up = made_up_aurocs(detector, detector.scoring, validation, detector.scoring.names)
-    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.parts.training)
+    made_up = made_up_aurocs(detector, validation, detector.scoring.names)
+    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.split.training)
     made_up |= made_up_by_layer(detector, layers, validation)
     fields = {"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up}
     outliers = made_up_outliers(validation.inputs, kinds=["blends", "drawn-strokes"])
     fields |= {"members_differ": member_differences(detector, {"known": validation.inputs} | outliers)}
     if isinstance(detector.model, BESNN):
-        fields |= {"class_features": class_feature_entropies(detector, fitted.parts.training)}
+        fields |= {"class_features": class_feature_entropies(detector, fitted.split.training)}
     return Measured(fields)
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from besnn.detection.scoring import COMBINED
-from besnn.model.inner import layer_blocks
+from besnn.detection.score_set import COMBINED
+from besnn.model.feature_layers import layer_groups
 from experiments.comparison import Row
 from experiments.hunt import hunt_records, shown_auroc
 from experiments.layers import CANDIDATES, COMBINED_LAYERS, score_name
@@ -31,7 +31,7 @@ def layer_table(results: Path, in_name: str, backbone: str) -> Table:
 
 
 def _sets_layers_apart(fields: dict[str, Any]) -> bool:
-    return len(layer_blocks(fields["recipe"]["score"]["layer"])) > 1
+    return len(layer_groups(fields["recipe"]["score"]["layer"])) > 1
 
 
 def _of_its_own(fields: dict[str, Any]) -> str:

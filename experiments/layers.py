@@ -8,17 +8,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
-from besnn.detection.block import block_name
-from besnn.detection.combined import CombinedScore
-from besnn.detection.neighbours import NearestNeighbourDensity
-from besnn.detection.scores import scores_for
+from besnn.detection import CombinedScore, NearestNeighbourDensity, scores_for
+from besnn.detection.densities import name_at_layer
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
+from besnn.model.feature_layers import layer_features, layer_names
 from besnn.model.inference import GPU_TYPE
-from besnn.model.inner import inner_features, layer_names
 from besnn.recipe.config import ScoreConfig
 from besnn.training import Recipe
-from besnn.training.source import Data, in_order, open_source
+from besnn.training.batches import Data, in_order, open_source
 
 Scores = dict[str, NDArray[np.float32]]
 Densities = dict[str, NearestNeighbourDensity]
@@ -51,7 +49,7 @@ def candidate_layers(recipe: Recipe) -> tuple[str, ...]:
 
 def score_name(layer: str) -> str:
     """What the nearest-neighbour score at a layer is called in records."""
-    return block_name("nearest-neighbour", layer)
+    return name_at_layer("nearest-neighbour", layer)
 
 
 @torch.inference_mode()
@@ -75,7 +73,7 @@ def layer_outputs(
             with torch.autocast(x.device.type, GPU_TYPE, enabled=x.is_cuda):  # as the detector does
                 features = model.features(x)
             evidence = model.evidence(features.to(x.dtype))
-            yield evidence, {layer: inner_features(seen, layer, model.members, evidence.dtype) for layer in layers}
+            yield evidence, {layer: layer_features(seen, layer, model.members, evidence.dtype) for layer in layers}
             for parts in seen.values():
                 parts.clear()
     finally:

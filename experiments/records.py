@@ -52,7 +52,7 @@ def load_records(folder: str | os.PathLike[str]) -> list[Record]:
     root = Path(folder)
     if not root.is_dir():
         raise DataError(f"{root} is not a folder: give the one that holds <experiment>/<run>.json")
-    records = [_read(path) for path in sorted(root.glob("*/*.json"))]
+    records = [_read(path) for path in sorted(root.glob("*/*.json")) if path.parent.name != "bench"]  # timings, not runs
     for (setting, seed), count in Counter((record.setting, record.seed) for record in records).items():
         if count > 1:
             raise DataError(

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from besnn.errors import InputError
-from besnn.recipe.baselines import method_overrides
 from besnn.recipe.config import METHOD
+from besnn.recipe.reading import method_overrides
 from besnn.training import Recipe, load_recipe, parse_recipe
-from besnn.training.provenance import source_commit
-from besnn.training.record import read_record
+from besnn.training.record import read_record, source_commit
 from besnn.version import __version__
 from experiments.benchmarks import BENCHMARKS
 

@@ -11,9 +11,8 @@ from besnn.data import available
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
 from besnn.model.inference import GPU_TYPE
 from besnn.training import Recipe, build_method
-from besnn.training.fabric import make_fabric
-from besnn.training.provenance import hardware, provenance
-from besnn.training.record import model_fields, write_record
+from besnn.training.device import make_fabric
+from besnn.training.record import hardware, model_fields, provenance, write_record
 from experiments.benchmarks import Benchmark, benchmark_of
 from experiments.runs import Run, Workspace, reproduction_recipe
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from besnn.detection.scoring import COMBINED
+from besnn.detection.score_set import COMBINED
 from besnn.evaluation.wording import method_name
 from besnn.training.record import read_record
 from experiments.benchmarks import BENCHMARKS
@@ -15,6 +15,7 @@ from experiments.cost import COST
 from experiments.cost_table import cost_table
 from experiments.hunt import HUNT, hunt_table, others_table
 from experiments.layer_table import layer_table
+from experiments.readme_table import readme_table
 from experiments.records import Record, load_records, spread
 from experiments.rendering import Table, build_tables
 from experiments.trained import detector_table
@@ -29,7 +30,14 @@ def result_tables(results: Path) -> list[Table]:
     shown = [*map(_reported, records), *(_tempering(each) for each in records if each.setting.experiment == "table3")]
     hunts = [table(results, in_name) for in_name in BENCHMARKS for table in (hunt_table, others_table)]
     hunts += [layer_table(results, *each) for each in (("fashion-mnist", "fashion-convnet"), ("cifar10", "cifar-resnet18"))]
-    tables = [*build_tables(shown), cost_table(results), figure1_table(results), detector_table(results), *hunts]
+    tables = [
+        *build_tables(shown),
+        cost_table(results),
+        figure1_table(results),
+        detector_table(results),
+        *hunts,
+        readme_table(results),
+    ]
     notes = _data_notes(results)
     return [
         replace(table, note=f"{table.note} {_about(table, notes)}".strip()) if table.header == DETECTION_HEADER else table

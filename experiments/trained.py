@@ -10,9 +10,8 @@ from besnn.detector import Detector
 from besnn.errors import BesnnError, InputError
 from besnn.evaluation import ood_metrics
 from besnn.training.choose_score import fit_scoring
-from besnn.training.provenance import provenance
-from besnn.training.record import read_record, write_record
-from besnn.training.split import divide
+from besnn.training.record import provenance, read_record, write_record
+from besnn.training.split import split_data
 from experiments.comparison import Row
 from experiments.detection import accuracy_of, official_test_set
 from experiments.rendering import Table
@@ -55,7 +54,7 @@ def rebuild(run: Run, workspace: Workspace) -> Detector:
         raise InputError(f"there are no weights {path}: remove the record and run it again with --keep-weights")
     detector = Detector.load(path)
     training = load(run.recipe.data.source, split="train", data_dir=workspace.data_dir)
-    parts = divide(training, run.recipe.data, run.recipe.training.seed)
+    parts = split_data(training, run.recipe.data, run.recipe.training.seed)
     fit_scoring(detector, run.recipe.score, parts.training, parts.validation)
     return detector
 

@@ -1,9 +1,7 @@
-"""What tests of several packages share: the real data sets, a run that takes a second, a folder of images."""
+"""What tests of several packages share: the real data sets, a training run of one second, a folder of images."""
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,24 +13,25 @@ from PIL import Image
 
 from besnn.data import Dataset, two_moons
 from besnn.training import Recipe, parse_recipe
+from tests.real_data import lay_out
 
 settings.register_profile("no-deadline", deadline=None)  # the first example of a test pays for imports
 settings.load_profile("no-deadline")
 
-UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
+COMPACT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
 def real_data_dir() -> Path:
-    """A folder with the official files: $BESNN_DATA, or unpacked once from the data kept beside the repository."""
+    """A folder with the official files: $BESNN_DATA, else laid out once from the compact copies beside the repository."""
     if named := os.environ.get("BESNN_DATA"):
         return Path(named)
-    if not UNPACK.is_file():
+    if not COMPACT_DATA.is_dir():
         pytest.skip("needs the real data sets: set BESNN_DATA to a folder that holds them")
     target = Path(tempfile.gettempdir()) / "besnn-data"
     if not target.is_dir():
         unfinished = Path(tempfile.mkdtemp(prefix="besnn-data-"))
-        subprocess.run([sys.executable, str(UNPACK), str(unfinished)], check=True)
+        lay_out(COMPACT_DATA, unfinished)
         try:
             unfinished.rename(target)  # whole or not at all: several processes may do this at once
         except OSError:
@@ -56,7 +55,7 @@ def tiny_recipe() -> Callable[..., Recipe]:
 
 @pytest.fixture(scope="session")
 def moons() -> Dataset:
-    """160 points, which a tiny recipe divides into 96, 32 and 32."""
+    """160 points, which a tiny recipe splits into 96, 32 and 32."""
     return two_moons(160)
 
 
@@ -72,7 +71,7 @@ def stripes() -> Dataset:
 
 @pytest.fixture(scope="session")
 def stripe_folder(stripes: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stripes as PNG files, one sub-folder a class."""
+    """The stripes as PNG files, one sub-folder per class."""
     root = tmp_path_factory.mktemp("stripes")
     assert stripes.labels is not None
     for row, (image, label) in enumerate(zip(stripes.inputs, stripes.labels, strict=True)):

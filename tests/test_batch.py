@@ -1,15 +1,15 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
-from besnn.batch import SCHEMA, Tally, open_inputs, score_batches, score_file
+from besnn.batch import SCHEMA, Tally, open_inputs, score_batches, score_file, table_writer
 from besnn.data import Batch, Dataset
 from besnn.detector import Detector
 from besnn.errors import DataError, InputError
 from besnn.training.fit import fit_detector
-from besnn.writers import table_writer
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def batch(inputs: np.ndarray, errors: list[str]) -> Batch:
     return Batch([f"row {number}" for number in range(len(inputs))], inputs, errors)
 
 
-def test_errors_keep_their_places_and_nothing_else_moves(detector, moons):
+def test_rows_with_errors_keep_their_places(detector, moons):
     errors = ["", "torn", "", "", "blank"]
     [rows] = score_batches(detector, [batch(moons.inputs[:5], errors)])
     good = detector.predict(moons.inputs[[0, 2, 3]])
@@ -34,7 +34,7 @@ def test_errors_keep_their_places_and_nothing_else_moves(detector, moons):
     np.testing.assert_array_equal(rows["probability"].drop_null().to_numpy(), good.probabilities.max(axis=1))
 
 
-def test_a_batch_of_errors_only(detector, moons):
+def test_a_batch_in_which_every_row_has_an_error(detector, moons):
     [rows] = score_batches(detector, [batch(moons.inputs[:2], ["a", "b"])])
     assert rows["score"].null_count == 2
     tally = Tally()
@@ -42,22 +42,15 @@ def test_a_batch_of_errors_only(detector, moons):
     assert tally == Tally(inputs=2, flagged=0, failed=2, first_error="a")
 
 
-def test_batches_are_taken_one_at_a_time(detector, moons):
-    taken = 0
-
-    def endless() -> Iterator[Batch]:
-        nonlocal taken
-        while True:
-            taken += 1
-            yield batch(moons.inputs[:3], [""] * 3)
-
-    scored = score_batches(detector, endless())
+def test_batches_are_read_one_at_a_time(detector, moons):
+    batches = iter([batch(moons.inputs[:3], [""] * 3)] * 5)
+    scored = score_batches(detector, batches)
     next(scored)
     next(scored)
-    assert taken == 2
+    assert len(list(batches)) == 3
 
 
-def test_tally_and_progress_add_up_over_batches(detector, moons, tmp_path):
+def test_tally_and_progress_cover_all_batches(detector, moons, tmp_path):
     far = np.concatenate([moons.inputs, moons.inputs + 1e3])
     np.savez(tmp_path / "points.npz", X=np.tile(far, (40, 1)))
     seen: list[int] = []
@@ -68,11 +61,11 @@ def test_tally_and_progress_add_up_over_batches(detector, moons, tmp_path):
     assert len(seen) > 1
 
 
-def test_a_failure_on_the_way_leaves_the_old_file_and_no_other(detector, tmp_path):
+def test_a_run_that_fails_leaves_the_old_file_and_no_other(detector, tmp_path):
     source, target = tmp_path / "points.npz", tmp_path / "scores.csv"
     np.savez(source, X=np.zeros((20_000, 2), np.float32))
     content = bytearray(source.read_bytes())
-    content[100_000] ^= 1  # found only by the checksum, after the last row
+    content[100_000] ^= 1  # only the checksum reveals it, after the last row
     source.write_bytes(content)
     target.write_text("old")
     seen: list[int] = []
@@ -83,23 +76,28 @@ def test_a_failure_on_the_way_leaves_the_old_file_and_no_other(detector, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["points.npz", "scores.csv"]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-def test_a_writer_puts_its_file_in_place_only_at_the_end(tmp_path, suffix):
+@pytest.mark.parametrize(
+    ("suffix", "expected"),
+    [(".csv", '"input","error"\n"a","é, b"\n'), (".jsonl", '{"input": "a", "error": "é, b"}\n'), (".parquet", None)],
+)
+def test_a_table_appears_when_it_is_whole(tmp_path, suffix, expected):
     target = tmp_path / f"rows{suffix}"
-    with table_writer(target, SCHEMA):
+    rows = pa.RecordBatch.from_pydict({"input": ["a"], "error": ["é, b"]})
+    with table_writer(target, rows.schema) as write:
+        write(rows)
         assert not target.exists()
-    assert target.exists()
+    if expected is None:
+        assert pa.parquet.read_table(target).to_batches() == [rows]
+    else:
+        assert target.read_text(encoding="utf-8") == expected
 
 
-def test_an_unknown_format_is_refused(tmp_path):
-    with (
-        pytest.raises(InputError, match=r"end its name in \.parquet, \.csv, \.jsonl"),
-        table_writer(Path("scores.xlsx"), SCHEMA),
-    ):
-        pass
+def test_an_unknown_extension_is_refused():
+    with pytest.raises(InputError, match=r"end its name in \.parquet, \.csv, \.jsonl"):
+        table_writer(Path("scores.xlsx"), SCHEMA).__enter__()
 
 
-def test_inputs_come_in_the_form_the_detector_takes(tiny_recipe, stripes: Dataset, stripe_folder):
+def test_inputs_are_converted_to_what_the_detector_takes(tiny_recipe, stripes: Dataset, stripe_folder):
     recipe = tiny_recipe("data.source=digits", "calibration.alpha=0.2", "backbone.hidden=[4]")
     detector = fit_detector(recipe, stripes).detector
     batches = list(open_inputs(detector, str(stripe_folder)))

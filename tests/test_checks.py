@@ -1,13 +1,28 @@
 """Checks at the public boundary: each refusal names the value and the remedy, in one line."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from besnn.checks import check_distances, check_inputs, check_labels
+from besnn.checks import (
+    as_floating,
+    as_integers,
+    as_numpy,
+    check_choice,
+    check_distances,
+    check_fractions,
+    check_inputs,
+    check_labels,
+    check_same_length,
+    check_sizes,
+    check_weights,
+    choose_device,
+    like,
+)
 from besnn.errors import BesnnError, InputError
 
 nan, inf = math.nan, math.inf
@@ -68,6 +83,24 @@ BAD = {
         r"shape \[5, 2\]: expected .*for one member use distances\[None\]",
     ),
     "distances-nan": (check_distances, (torch.tensor([[[nan]]]),), "distances hold NaN: check"),
+    "choice": (check_choice, ("norm", "layer", ["batch", "group"]), "norm 'layer' is unknown: choose from 'batch', 'group'"),
+    "ragged": (as_numpy, ([[1, 2], [3]], "scores"), "scores is ragged .*: give rows of equal length"),
+    "words": (as_floating, (["a"], "scores"), "scores are not numbers: pass a tensor or an array of floats"),
+    "nan": (as_floating, ([1.0, nan], "scores"), "scores hold 1 NaN: find where they come from"),
+    "nan-tensor": (as_floating, (torch.tensor([nan, nan]), "scores"), "scores hold 2 NaN"),
+    "fractional": (as_integers, ([0.5], "groups"), "groups have dtype float64: pass integers"),
+}
+
+BAD_NAMED = {
+    "one-class": (check_sizes, {"num_classes": 1}, "num_classes=1: give a whole number, 2 or more"),
+    "no-members": (check_sizes, {"members": 0}, "members=0: give a whole number, 1 or more"),
+    "half-a-member": (check_sizes, {"members": 1.5}, "members=1.5"),
+    "negative-weight": (check_weights, {"entropy": -1.0}, "entropy=-1.0: pass a finite number of 0 or more"),
+    "infinite-weight": (check_weights, {"entropy": inf}, "entropy=inf"),
+    "nan-weight": (check_weights, {"entropy": nan}, "entropy=nan"),
+    "fraction-of-1": (check_fractions, {"alpha": 1.0}, "alpha=1.0: pass a number between 0 and 1, both excluded"),
+    "fraction-of-0": (check_fractions, {"alpha": 0.1, "delta": 0}, "delta=0"),
+    "lengths": (check_same_length, {"a": np.ones(2), "b": np.ones(3)}, r"lengths differ \(a 2, b 3\): give one row per input"),
 }
 
 
@@ -85,6 +118,31 @@ def test_bad(check, arguments, message):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(("check", "arguments", "message"), BAD_NAMED.values(), ids=BAD_NAMED.keys())
+def test_bad_named_values(check, arguments, message):
+    with pytest.raises(InputError, match=message):
+        check(**arguments)
+
+
+def test_good_named_values():
+    check_choice("norm", "batch", ("batch", "group"))
+    check_sizes(2, members=np.int64(1))
+    check_weights(entropy=0, gradient=0.5)
+    check_fractions(alpha=0.05)
+    check_same_length(labels=np.ones(2), scores=np.ones((2, 3)))
+
+
+def test_numbers_become_tensors_and_come_back_in_the_callers_kind():
+    half = torch.tensor([1.5], dtype=torch.bfloat16, requires_grad=True)
+    assert as_floating(half, "x").dtype == torch.float32
+    assert not as_floating(half, "x").requires_grad
+    assert as_floating(torch.tensor([1]), "x").dtype == as_floating(np.float32([0.1]), "x").dtype == torch.float64
+    assert as_numpy(half, "x").tolist() == [1.5]
+    assert as_integers(torch.tensor([3], dtype=torch.uint8), "x").dtype == as_integers([], "x").dtype == torch.int64
+    assert isinstance(like(torch.ones(1), [1.0]), np.ndarray)
+    assert isinstance(like(torch.ones(1), torch.ones(1)), torch.Tensor)
+
+
 def test_values_are_not_read_where_there_are_none():
     with FakeTensorMode():
         check_inputs(torch.rand(2, 3))
@@ -99,3 +157,46 @@ def test_values_are_not_read_while_a_graph_is_exported():
 
     program = torch.export.export(Checked(), (torch.rand(2, 3),), dynamic_shapes=({0: torch.export.Dim("batch")},))
     assert torch.equal(program.module()(torch.zeros(5, 3)), torch.ones(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mps", "name", "expected"),
+    [
+        (2, True, "auto", "cuda"),
+        (0, True, "auto", "mps"),
+        (0, False, "auto", "cpu"),
+        (2, False, "cuda", "cuda"),
+        (2, False, "gpu", "cuda"),
+        (2, False, "cuda:1", "cuda:1"),
+        (2, False, "cpu", "cpu"),
+        (0, True, "mps", "mps"),
+    ],
+)
+def test_devices_by_name(monkeypatch, gpus, mps, name, expected):
+    with_devices(monkeypatch, gpus, mps)
+    assert choose_device(name) == torch.device(expected)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name", "words"),
+    [
+        (2, "cuda:2", "device 'cuda:2' is not available on this machine: use cuda:0 or cuda:1 or cpu"),
+        (0, "cuda", "device 'cuda' is not available on this machine: use cpu"),
+        (0, "gpu", "device 'gpu' is not available"),
+        (2, "mps", "device 'mps' is not available"),
+        (2, "tpu", "device 'tpu' is unknown: use auto, cpu, cuda, cuda:N or mps"),
+        (2, "cuda:", "device 'cuda:' is unknown"),
+        (2, "cuda:-1", "device 'cuda:-1' is unknown"),
+        (2, "cpu\n", "is unknown"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(monkeypatch, gpus, name, words):
+    with_devices(monkeypatch, gpus, mps=False)
+    with pytest.raises(InputError, match=re.escape(words)):
+        choose_device(name)
+
+
+def with_devices(monkeypatch, gpus, mps):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)

@@ -67,4 +67,4 @@ def test_progress_is_said_now_and_then():
     reporter = EverySixthEpoch(said.append)
     for epoch in range(1, 13):
         reporter.epoch({"epoch": epoch, "loss": 1.5, "validation_accuracy": 0.875})
-    assert said == [f"  epoch {epoch}: loss 1.50, 88 % right on held-out data" for epoch in (6, 12)]
+    assert said == [f"  epoch {epoch}: loss 1.50, 88 % of held-out data classified correctly" for epoch in (6, 12)]

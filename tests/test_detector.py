@@ -158,11 +158,11 @@ def test_empty_input(method, fitted):
         ([], r"shape \[0\]"),
         (np.zeros((3, 2), complex), "complex"),
         (np.zeros((3, 2), bool), "bool"),
-        ([["a", "b"]], "no array of numbers"),
-        ([[1.0], [1.0, 2.0]], "no array of numbers"),
-        ([[1.0, None]], "no array of numbers"),
-        ([[1.0, 2.0], [1.0, float("nan")]], "input 1 holds NaN"),
-        ([[1.0, 2.0], [1.0, 2.0], [-float("inf"), 0.0]], "input 2 holds NaN"),
+        ([["a", "b"]], "not an array of numbers"),
+        ([[1.0], [1.0, 2.0]], "not an array of numbers"),
+        ([[1.0, None]], "not an array of numbers"),
+        ([[1.0, 2.0], [1.0, float("nan")]], "input 1 contains NaN"),
+        ([[1.0, 2.0], [1.0, 2.0], [-float("inf"), 0.0]], "input 2 contains NaN"),
     ],
 )
 def test_wrong_table_inputs_get_one_line(inputs, words, fitted):
@@ -219,7 +219,7 @@ def test_other_scores_by_name(fitted):
     for name in scores_for("distances"):
         np.testing.assert_allclose(detector.score(NEW, name), scores_for("distances")[name](distances), rtol=1e-3, atol=1e-4)
     assert not np.allclose(detector.score(NEW, "nearest-neighbour"), detector.score(NEW))
-    with pytest.raises(InputError, match="'bogus' is not one of this detector's: use one of tempered-entropy"):
+    with pytest.raises(InputError, match="no score 'bogus': use one of tempered-entropy"):
         detector.score(NEW, "bogus")
 
 
@@ -243,7 +243,7 @@ def test_moving_keeps_the_predictions(fitted, tmp_path):
 
 def test_one_name_for_each_class(fitted):
     detector = fitted()
-    with pytest.raises(InputError, match="3 class names for a model of 2 classes"):
+    with pytest.raises(InputError, match="3 class names for a model with 2 classes"):
         Detector(detector.model, detector.preprocessing, ("a", "b", "c"))
 
 
@@ -273,7 +273,7 @@ def test_a_network_of_ones_own_is_loaded_with_a_model_like_it(moons, tmp_path):
     assert str(path) in str(caught.value)
     loaded = Detector.load(path, model=own_model())
     assert np.array_equal(loaded.predict(NEW).score, detector.predict(NEW).score)
-    with pytest.raises(DataError, match="does not fit"):
+    with pytest.raises(DataError, match="does not match"):
         Detector.load(path, model=own_model(width=7))
     with pytest.raises(DataError, match=r"float64"):
         Detector.load(path, model=own_model().double())
@@ -329,9 +329,9 @@ def test_truncated_foreign_and_absent_files(path, tmp_path, fitted):
         path.write_bytes(whole[:size])
         refused(path, "truncated", "get a fresh copy")
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(500))
-    refused(path, "no safetensors file")
+    refused(path, "not a safetensors file")
     save_file({"weight": torch.ones(3)}, path)
-    refused(path, "safetensors file but no besnn model file")
+    refused(path, "safetensors file but not a besnn model file")
     refused(tmp_path, "is a folder")
     refused(tmp_path / "absent.safetensors", "does not exist")
 
@@ -388,7 +388,7 @@ WEIGHT = "model/feature_extractor.0.weight"
 )
 def test_a_file_that_contradicts_itself_gets_one_line(change, path):
     altered(path, change)
-    refused(path, "does not fit its own description")
+    refused(path, "does not match its own description")
 
 
 def test_numbers_that_are_not_finite(path):
@@ -411,7 +411,7 @@ def test_numbers_that_are_not_finite(path):
 def test_a_description_of_absurd_size_takes_neither_memory_nor_time(change, path):
     altered(path, lambda tensors, header: change(header))
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused(path, "does not fit its own description")
+    refused(path, "does not match its own description")
     assert time.monotonic() - began < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
 

@@ -11,7 +11,7 @@ import pytest
 import besnn
 
 SOURCE = Path(besnn.__file__).parent
-FOUNDATION = {"version", "errors", "checks", "storage"}
+FOUNDATION = {"version", "errors", "checks", "settings", "storage"}
 
 # What each unit may import besides the foundation. A unit is a package or a top-level module.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -23,19 +23,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "detection": set(),
     "recipe": {"layers", "model", "objective", "baselines", "detection"},
     "evaluation": {"data", "detection"},
-    "predictions": set(),
-    "detector": {"model", "detection", "recipe", "predictions"},
+    "detector": {"model", "detection", "recipe", "evaluation"},
     "training": {"data", "layers", "model", "objective", "detection", "evaluation", "recipe", "detector"},
-    "evaluating": {"data", "evaluation", "training", "detector"},
-    "writers": set(),
-    "batch": {"data", "detector", "writers"},
+    "batch": {"data"},
     "export": {"model", "detection", "detector"},
-    "serve": {"data", "detection", "detector", "predictions"},
+    "serve": {"data", "detection", "detector"},
     "ray": {"data", "detector", "batch", "serve"},
     "estimator": {"data", "detection", "training", "detector"},
-    "pyod": {"detection", "estimator"},
-    "demo_report": {"evaluation"},
-    "demo": {"data", "detector", "evaluation", "evaluating", "training", "demo_report"},
+    "demo": {"data", "detector", "evaluation", "training"},
 }
 MAY_IMPORT |= {"cli": set(MAY_IMPORT), "__main__": {"cli"}}
 

@@ -1,15 +1,23 @@
-"""Scoring a whole source into a file, a batch at a time: memory does not grow with the source."""
+"""Batch scoring: score a whole source into a table, batch by batch, so that memory does not grow with the source."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from besnn.data import Batch, ImageSpec, stream
-from besnn.detector import Detector
-from besnn.writers import table_writer
+from besnn.errors import InputError
+from besnn.storage.files import atomic_path
+
+if TYPE_CHECKING:
+    from besnn.detector import Detector  # brings in torch, which readers on a cluster do without
 
 SCHEMA = pa.schema(
     [
@@ -22,20 +30,23 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""One row an input: what names it, what the detector says of it (null where it could not be scored), and why not (empty)."""
+"""One row per input: its name, the prediction (null if it could not be scored), and the error (else empty)."""
 
 IMAGE_ROWS, TABLE_ROWS = 256, 8192
+"""Inputs per batch."""
+
+Write = Callable[[pa.RecordBatch], None]
 
 
 @dataclass
 class Tally:
-    """How scoring a source went.
+    """Counts over the rows of a table of scores.
 
     Attributes:
-        inputs: all that were read.
-        flagged: declared out-of-distribution.
-        failed: could not be scored.
-        first_error: what was wrong with the first of those.
+        inputs: all rows.
+        flagged: rows declared out-of-distribution.
+        failed: rows that could not be scored.
+        first_error: the error of the first of those.
     """
 
     inputs: int = 0
@@ -44,16 +55,20 @@ class Tally:
     first_error: str = ""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Counts some scored rows in."""
+        """Count scored rows in."""
         errors = [error for error in rows["error"].to_pylist() if error]
-        self.inputs += rows.num_rows
-        self.flagged += rows["is_ood"].true_count
-        self.failed += len(errors)
-        self.first_error = self.first_error or next(iter(errors), "")
+        self.merge(Tally(rows.num_rows, rows["is_ood"].true_count, len(errors), next(iter(errors), "")))
+
+    def merge(self, later: "Tally") -> None:
+        """Add the counts of later rows."""
+        self.inputs += later.inputs
+        self.flagged += later.flagged
+        self.failed += later.failed
+        self.first_error = self.first_error or later.first_error
 
 
 def score_file(
-    detector: Detector,
+    detector: "Detector",
     source: str,
     target: Path,
     *,
@@ -61,15 +76,15 @@ def score_file(
     data_dir: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Tally:
-    """Scores every input of a source, in order, into a `.parquet`, `.csv` or `.jsonl` file that appears whole or not at all.
+    """Score every input of a source, in order, into a `.parquet`, `.csv` or `.jsonl` file that appears whole or not at all.
 
     Args:
-        detector: calibrated.
+        detector: a calibrated detector.
         source: as `besnn.data.stream` takes it.
         target: the file to write.
-        label: a table's class column, which is not looked at.
-        data_dir: where built-in sets lie.
-        progress: told the number of inputs after each batch.
+        label: the class column of a table, which is ignored.
+        data_dir: the folder of built-in sets.
+        progress: called with the number of inputs after each batch.
     """
     tally = Tally()
     with table_writer(target, SCHEMA) as write:
@@ -81,24 +96,24 @@ def score_file(
     return tally
 
 
-def open_inputs(detector: Detector, source: str, *, label: str = "label", data_dir: Path | None = None) -> Iterator[Batch]:
-    """The inputs of a source in the form that a detector takes, some at a time."""
+def open_inputs(detector: "Detector", source: str, *, label: str = "label", data_dir: Path | None = None) -> Iterator[Batch]:
+    """Stream the inputs of a source in the form that a detector takes."""
     if (image := image_spec(detector)) is not None:
         return stream(source, batch_size=IMAGE_ROWS, image=image, data_dir=data_dir)
     columns = detector.feature_names or detector.input_shape[0]
     return stream(source, batch_size=TABLE_ROWS, columns=columns, label=label, data_dir=data_dir)
 
 
-def image_spec(detector: Detector) -> ImageSpec | None:
-    """The form that a detector takes images in; None for a detector of table rows."""
+def image_spec(detector: "Detector") -> ImageSpec | None:
+    """Return the form in which a detector takes images; None for a detector of table rows."""
     if len(detector.input_shape) == 1:
         return None
     channels, height, width = detector.input_shape
     return ImageSpec((height, width), channels)
 
 
-def score_batches(detector: Detector, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
-    """Each batch's rows of `SCHEMA`; an input with an error gets its row too, with nulls for what is not known."""
+def score_batches(detector: "Detector", batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `SCHEMA` for each batch; an input with an error has nulls for its prediction."""
     for batch in batches:
         good = np.flatnonzero(batch.good)
         predictions = detector.predict(batch.inputs[good])
@@ -109,3 +124,37 @@ def score_batches(detector: Detector, batches: Iterable[Batch]) -> Iterator[pa.R
         known = (predictions.labels, probability, predictions.score, predictions.p_value, predictions.is_ood)
         columns = [pa.array(values, field.type).take(where) for values, field in zip(known, list(SCHEMA)[1:6], strict=True)]
         yield pa.RecordBatch.from_arrays([pa.array(batch.ids), *columns, pa.array(batch.errors)], schema=SCHEMA)
+
+
+def require_table_path(path: Path) -> None:
+    """Raise an InputError unless the extension of a path names a format."""
+    if path.suffix.lower() not in _WRITERS:
+        raise InputError(f"output {str(path)!r} has no known extension: end its name in {', '.join(_WRITERS)}")
+
+
+@contextmanager
+def table_writer(path: Path, schema: pa.Schema) -> Iterator[Write]:
+    """Yield a function that appends rows to a file, which appears when the block ends without an error."""
+    require_table_path(path)
+    with atomic_path(path) as partial, _WRITERS[path.suffix.lower()](partial, schema) as writer:
+        yield writer.write_batch
+
+
+class _JSONLinesWriter(AbstractContextManager["_JSONLinesWriter"]):
+    """Writes JSON lines, with the interface of pyarrow's writers."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.file = path.open("w", encoding="utf-8")
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self.file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in batch.to_pylist())
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+_WRITERS = {
+    ".parquet": pa.parquet.ParquetWriter,
+    ".csv": lambda path, schema: pa.csv.CSVWriter(path, schema, write_options=pa.csv.WriteOptions(quoting_style="needed")),
+    ".jsonl": _JSONLinesWriter,
+}

@@ -1,22 +1,117 @@
-"""Checks of tensors at the public boundary.
+"""Checks of arguments at the public boundary: each raises an InputError that names the value and says what to pass.
 
-Checks of *values* read the tensor back from its device, so they stand aside while a graph is compiled, exported or captured.
+Checks of a tensor's *values* read it back from its device, so they are skipped while a graph is compiled, exported or captured.
 """
 
+import math
+import re
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any, TypeAlias
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from besnn.errors import InputError
 
+Numbers: TypeAlias = float | Sequence[float] | NDArray[Any]
 
-def _values_readable(tensor: Tensor) -> bool:
-    if torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, torch._subclasses.FakeTensor):
-        return False
-    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raise unless a value is one of the choices."""
+    if value not in (choices := tuple(choices)):
+        raise InputError(f"{name} {value!r} is unknown: choose from {', '.join(repr(choice) for choice in choices)}")
+
+
+def check_sizes(num_classes: int = 2, **sizes: int) -> None:
+    """Raise unless there are two classes or more, and every other size is a whole number of one or more."""
+    for name, size, least in [("num_classes", num_classes, 2), *((name, size, 1) for name, size in sizes.items())]:
+        if not isinstance(size, Integral) or size < least:
+            raise InputError(f"{name}={size!r}: give a whole number, {least} or more")
+
+
+def check_weights(**weights: float) -> None:
+    """Raise unless every weight is finite and not negative."""
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise InputError(f"{name}={weight}: pass a finite number of 0 or more")
+
+
+def check_fractions(**fractions: float) -> None:
+    """Raise unless every fraction is strictly between 0 and 1."""
+    for name, fraction in fractions.items():
+        if not 0 < fraction < 1:
+            raise InputError(f"{name}={fraction}: pass a number between 0 and 1, both excluded")
+
+
+def check_same_length(**arrays: NDArray[Any]) -> None:
+    """Raise unless all arrays have the same number of rows."""
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise InputError(f"lengths differ ({listed}): give one row per input in every array")
+
+
+def as_numpy(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Return any array-like as a NumPy array; a tensor is detached and moved to the CPU first."""
+    if isinstance(values, Tensor):
+        tensor = values.detach().cpu()
+        values = tensor.double() if tensor.is_floating_point() else tensor  # NumPy has no bfloat16
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} is ragged ({error}): give rows of equal length") from None
+
+
+def as_floating(values: Tensor | Numbers, name: str) -> Tensor:
+    """Return the numbers as a detached floating-point tensor, in float32 or better; NaN is refused.
+
+    Anything but a floating-point tensor becomes float64, which holds every float32 exactly: ties stay ties.
+
+    Example:
+        >>> as_floating([1, 2], "scores")
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    if isinstance(values, Tensor):
+        dtype = torch.promote_types(values.dtype, torch.float32) if values.is_floating_point() else torch.float64
+        tensor = values.detach().to(dtype)
+    else:
+        try:
+            tensor = torch.from_numpy(np.array(values, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise InputError(f"{name} are not numbers: pass a tensor or an array of floats") from None
+    if bool(torch.isnan(tensor).any()):
+        raise InputError(f"{name} hold {int(torch.isnan(tensor).sum())} NaN: find where they come from, or drop them")
+    return tensor
+
+
+def as_integers(values: Tensor | Sequence[int] | NDArray[Any], name: str) -> Tensor:
+    """Return whole numbers as an int64 tensor.
+
+    Example:
+        >>> as_integers([0, 2], "groups")
+        tensor([0, 2])
+    """
+    array = as_numpy(values, name)
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"{name} have dtype {array.dtype}: pass integers, such as predicted class indices")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def like(result: Tensor, values: object) -> Tensor | NDArray[Any]:
+    """Return a result in the caller's kind: a tensor if `values` is a tensor, else a NumPy array.
+
+    Example:
+        >>> like(torch.ones(2), [3.0, 4.0])
+        array([1., 1.], dtype=float32)
+    """
+    return result if isinstance(values, Tensor) else result.numpy()
 
 
 def check_inputs(x: Tensor) -> None:
-    """Refuses network inputs that are not a finite floating-point batch."""
+    """Raise unless network inputs are a finite floating-point batch."""
     if not isinstance(x, Tensor):
         raise InputError(f"inputs are a {type(x).__name__}: convert them with torch.as_tensor(inputs, dtype=torch.float32)")
     if not x.is_floating_point():
@@ -24,13 +119,12 @@ def check_inputs(x: Tensor) -> None:
     if x.ndim < 2:
         raise InputError(f"inputs have shape {list(x.shape)}: the first axis is the batch, so add one with inputs[None]")
     if _values_readable(x) and not bool(torch.isfinite(x).all()):
-        raise InputError(
-            f"inputs hold {int((~torch.isfinite(x)).sum())} values that are NaN or infinite: remove or replace them"
-        )
+        count = int((~torch.isfinite(x)).sum())
+        raise InputError(f"inputs hold {count} values that are NaN or infinite: remove or replace them")
 
 
 def check_labels(labels: Tensor, num_classes: int, batch: int, members: int | None = None) -> None:
-    """Refuses labels that are not `[batch]` integers in `0 .. num_classes − 1`; of so many members also `[members, batch]`."""
+    """Raise unless labels are `[batch]` (or, for members, `[members, batch]`) integers in `0 .. num_classes − 1`."""
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise InputError(f"labels are {kind}: pass class indices as an integer tensor")
@@ -44,7 +138,7 @@ def check_labels(labels: Tensor, num_classes: int, batch: int, members: int | No
 
 
 def check_distances(distances: Tensor) -> None:
-    """Refuses distances that are not `[members, batch, classes]` numbers; infinite ones are allowed, NaN is not."""
+    """Raise unless distances are `[members, batch, classes]` numbers; infinity is allowed, NaN is not."""
     if not isinstance(distances, Tensor) or not distances.is_floating_point():
         kind = distances.dtype if isinstance(distances, Tensor) else type(distances).__name__
         raise InputError(f"distances are {kind}: pass a floating-point tensor [members, batch, classes]")
@@ -55,3 +149,30 @@ def check_distances(distances: Tensor) -> None:
         )
     if _values_readable(distances) and bool(torch.isnan(distances).any()):
         raise InputError("distances hold NaN: check that the inputs and the model's weights are finite")
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """Return the device called `auto` (the fastest available), `cpu`, `cuda`, `cuda:N` or `mps`.
+
+    Lightning's name `gpu` means `cuda`.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    if not re.fullmatch(r"auto|cpu|gpu|cuda(:\d+)?|mps", name):
+        raise InputError(f"device {name!r} is unknown: use auto, cpu, cuda, cuda:N or mps")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    available = [f"cuda:{index}" for index in range(gpus)]
+    available += ["mps", "cpu"] if torch.backends.mps.is_available() else ["cpu"]
+    if name == "auto":
+        return torch.device(available[0].partition(":")[0])
+    device = torch.device("cuda" if name == "gpu" else name)
+    if str(device) not in available and not (str(device) == "cuda" and gpus):
+        raise InputError(f"device {name!r} is not available on this machine: use {' or '.join(available)}")
+    return device
+
+
+def _values_readable(tensor: Tensor) -> bool:
+    if torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, torch._subclasses.FakeTensor):
+        return False
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())

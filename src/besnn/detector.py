@@ -1,43 +1,108 @@
-"""The detector: a trained model with all it needs to decide. It is what is saved, scored with, served and exported."""
+"""The detector: a trained model with everything it needs to decide. It is what is saved, scored with, served and exported."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from besnn.detection import ConformalThreshold
-from besnn.detection.scoring import Scoring
+from besnn.detection import ConformalThreshold, ScoreSet
 from besnn.errors import DataError, InputError, NotReadyError, one_line
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
-from besnn.predictions import Predictions
 from besnn.recipe.build import build_method
 from besnn.recipe.config import Recipe
 from besnn.recipe.reading import parse_recipe
-from besnn.storage.model_file import read_model_file, write_model_file
+from besnn.storage.model_file import model_file_bytes, parse_model_file, read_model_file, write_model_file
+
+if TYPE_CHECKING:
+    from besnn.data import Dataset
+    from besnn.evaluation import Evaluation, ScoredSet
 
 Array = NDArray[Any] | Tensor
+
+
+class Prediction(NamedTuple):
+    """What a detector says about one input."""
+
+    label: str
+    probability: float
+    score: float
+    p_value: float
+    is_ood: bool
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a detector says about a batch of inputs, one row per input.
+
+    Attributes:
+        labels: name of the most probable class, `[n]`.
+        indices: index of that class, `[n]`.
+        probabilities: `[n, classes]`.
+        score: higher = more out-of-distribution, `[n]`.
+        p_value: the share of known inputs that are at least as unusual, `[n]`.
+        is_ood: whether the input is declared out-of-distribution, `[n]`.
+        member_labels: the class index that each member predicts, `[members, n]`.
+        member_probabilities: the probability that each member gives its prediction, `[members, n]`.
+    """
+
+    labels: NDArray[np.str_]
+    indices: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    score: NDArray[np.float32]
+    p_value: NDArray[np.float64]
+    is_ood: NDArray[np.bool_]
+    member_labels: NDArray[np.int64]
+    member_probabilities: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: slice) -> "Predictions":
+        """Return some of the rows, without a copy."""
+        return Predictions(
+            self.labels[rows],
+            self.indices[rows],
+            self.probabilities[rows],
+            self.score[rows],
+            self.p_value[rows],
+            self.is_ood[rows],
+            self.member_labels[:, rows],
+            self.member_probabilities[:, rows],
+        )
+
+    def __iter__(self) -> Iterator[Prediction]:
+        top = self.probabilities.max(axis=1) if len(self) else self.score
+        for row in range(len(self)):
+            yield Prediction(
+                str(self.labels[row]),
+                float(top[row]),
+                float(self.score[row]),
+                float(self.p_value[row]),
+                bool(self.is_ood[row]),
+            )
 
 
 class Detector:
     """A classifier that says when it does not know.
 
-    Its life: trained (by `besnn.fit_detector` or your own loop), then calibrated, then used. A step taken too early says so.
+    It is trained (by `besnn.fit_detector` or your own loop), then calibrated, then used. A step taken too early raises.
 
     Args:
-        model: trained; its classes are frozen if they were not.
+        model: trained; its classes are frozen if they were not already.
         preprocessing: from raw inputs (pixels 0 to 255, table columns) to the model's.
         class_names: by class index.
-        recipe: what the model was built from; with None the file can only be loaded with a model of the same kind at hand.
-        scoring: the score to decide by; the method's own unless given.
-        layer: the inner layer whose features density scores look at, or several, see `besnn.model.inner.layer_blocks`; Φ's
-            output unless given.
-        provenance: where it comes from; see `besnn.training.provenance`.
+        recipe: what the model was built from; without it, `load` needs a model of the same architecture.
+        scoring: the scores and which of them decides; the method's own score unless given.
+        layer: the inner layer or layers whose features densities use, see `besnn.model.feature_layers.layer_groups`; the
+            output of Φ unless given.
+        provenance: where it comes from; see `besnn.training.record`.
         feature_names: names of table columns.
     """
 
@@ -47,20 +112,22 @@ class Detector:
         preprocessing: Preprocessing,
         class_names: Sequence[str],
         recipe: Recipe | None = None,
-        scoring: Scoring | None = None,
+        scoring: ScoreSet | None = None,
         layer: str | None = None,
         provenance: Mapping[str, Any] | None = None,
         feature_names: Sequence[str] = (),
     ) -> None:
         if len(class_names) != model.num_classes:
-            raise InputError(f"{len(class_names)} class names for a model of {model.num_classes} classes: give one for each")
+            raise InputError(
+                f"{len(class_names)} class names for a model with {model.num_classes} classes: give one name per class"
+            )
         self.model = model.eval()
         if not model.frozen:
             model.freeze_classes()
         self.preprocessing = preprocessing.eval()
         self.class_names, self.feature_names = tuple(class_names), tuple(feature_names)
         self.recipe, self.layer, self.provenance = recipe, layer, dict(provenance or {})
-        self.scoring = scoring or Scoring(model.evidence_kind, model.default_score)
+        self.scoring = scoring or ScoreSet(model.evidence_kind, model.default_score)
         self.threshold: ConformalThreshold | None = None
         self._networks: dict[str | None, InferenceNetwork] = {}
 
@@ -71,61 +138,76 @@ class Detector:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return self.preprocessing.mean.device
 
+    @property
+    def scoring_device(self) -> torch.device:
+        """Where scores are computed: the model's device, or the CPU if that device has no float64 (MPS)."""
+        return torch.device("cpu") if self.device.type == "mps" else self.device
+
     def to(self, device: torch.device | str) -> Self:
-        """Moves the model, in place."""
+        """Move the model, in place."""
         self.model.to(device)
         self.preprocessing.to(device)
         self._networks = {}
         return self
 
     def network(self, layer: str | None) -> InferenceNetwork:
-        """The fast equal of the model, with the features of Φ or of inner layers."""
+        """Return the model optimised for inference, with the features of Φ or of inner layers."""
         if layer not in self._networks:
             self._networks[layer] = InferenceNetwork(self.model, self.preprocessing, layer)
         return self._networks[layer]
 
     def outputs(self, inputs: Array, layer: str | None = None, batch_size: int = 512) -> Iterator[tuple[Tensor, Tensor]]:
-        """Evidence `[members, batch, classes]` and features `[members, batch, d]` of Φ or the named layer, batch by batch."""
-        raw, network = self._raw(inputs), self.network(layer)  # at the call, not when the first batch is asked for
+        """Yield evidence `[members, batch, classes]` and features `[members, batch, d]` of Φ or the named layer, per batch."""
+        raw, network = self._checked(inputs), self.network(layer)  # at the call, not when the first batch is drawn
         return self._outputs(raw, network, batch_size)
 
     @torch.inference_mode()
     def _outputs(self, raw: Tensor, network: InferenceNetwork, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in raw.split(batch_size) if len(raw) else ():
-            yield network(batch.to(self.device))
+            evidence, features = network(batch.to(self.device))
+            yield evidence.to(self.scoring_device), features.to(self.scoring_device)
 
     def score(self, inputs: Array, name: str | None = None, batch_size: int = 512) -> NDArray[np.float32]:
-        """The OOD score of each input, `[n]`: the one that decides, or another by name; no calibration needed."""
-        layer = self.layer_for(self.scoring.name if name is None else name)
-        parts = [self.scoring.score(e, f, name).float().cpu() for e, f in self.outputs(inputs, layer, batch_size)]
-        return torch.cat([torch.empty(0), *parts]).numpy()
+        """Return the OOD score of each input, `[n]`: the one that decides, or another by name; needs no calibration."""
+        name = self.scoring.name if name is None else name
+        return self.scores(inputs, [name], batch_size)[name]
+
+    def scores(
+        self, inputs: Array, names: Sequence[str] | None = None, batch_size: int = 512
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return several scores of the same inputs, `{name: [n]}`, in one pass; all of `scoring.names` unless given."""
+        names = self.scoring.names if names is None else names
+        collected: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in names}
+        for evidence, features in self.outputs(inputs, self.layer_for(*names), batch_size):
+            for name in names:
+                collected[name].append(self.scoring.score(evidence, features, name).float().cpu())
+        return {name: torch.cat(parts).numpy() for name, parts in collected.items()}
 
     def calibrate(self, inputs: Array, alpha: float = 0.05, delta: float | None = None) -> Self:
-        """Sets the threshold from held-out in-distribution inputs, so that P(false alarm) ≤ alpha; see `ConformalThreshold`."""
+        """Set the threshold from held-out in-distribution inputs, so that P(false alarm) ≤ alpha; see `ConformalThreshold`."""
         self.threshold = ConformalThreshold(self.score(inputs), alpha, delta)
         return self
 
     def predict(self, inputs: Array, batch_size: int = 512) -> Predictions:
-        """Label, probabilities, score, p-value and decision for each raw input.
+        """Return label, probabilities, score, p-value and decision for each raw input.
 
         Raises:
             NotReadyError: the detector is not calibrated.
         """
-        if self.threshold is None:
-            raise NotReadyError("the detector is not calibrated: call calibrate(inputs, alpha) with held-out inputs first")
+        threshold = self._calibrated()
         layer = self.layer_for(self.scoring.name)
         log_probabilities, scores = [torch.empty(0, len(self.class_names))], [torch.empty(0)]
-        opinions = [torch.empty(self.model.members, 0)]
-        choices = [torch.empty(self.model.members, 0, dtype=torch.int64)]
+        member_probabilities = [torch.empty(self.model.members, 0)]
+        member_labels = [torch.empty(self.model.members, 0, dtype=torch.int64)]
         for evidence, features in self.outputs(inputs, layer, batch_size):
             log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
             scores.append(self.scoring.score(evidence, features).float().cpu())
             best = torch.stack([self.model.log_probabilities(member[None]) for member in evidence]).max(dim=-1)
-            opinions.append(best.values.float().cpu())
-            choices.append(best.indices.cpu())
+            member_probabilities.append(best.values.float().cpu())
+            member_labels.append(best.indices.cpu())
         by_class, score = torch.cat(log_probabilities).exp(), torch.cat(scores)
         indices = by_class.argmax(dim=1).numpy()
         return Predictions(
@@ -133,17 +215,92 @@ class Detector:
             indices=indices,
             probabilities=by_class.numpy(),
             score=score.numpy(),
-            p_value=self.threshold.p_values(score.double()).numpy(),
-            is_ood=self.threshold.is_ood(score).numpy(),
-            member_labels=torch.cat(choices, dim=1).numpy(),
-            member_probabilities=torch.cat(opinions, dim=1).exp().numpy(),
+            p_value=threshold.p_values(score.double()).numpy(),
+            is_ood=threshold.is_ood(score).numpy(),
+            member_labels=torch.cat(member_labels, dim=1).numpy(),
+            member_probabilities=torch.cat(member_probabilities, dim=1).exp().numpy(),
         )
 
-    def layer_for(self, score: str) -> str | None:
-        """The inner layer or layers that a score looks at; None where it needs none, or Φ's output."""
-        return None if score in self.scoring.evidence_scores else self.layer
+    def layer_for(self, *names: str) -> str | None:
+        """Return the inner layer or layers that scores use; None if they use none, or the output of Φ."""
+        return None if all(name in self.scoring.evidence_scores for name in names) else self.layer
 
-    def _raw(self, inputs: Array) -> Tensor:
+    def evaluate(
+        self,
+        known: "Dataset",
+        unknown: "Mapping[str, Dataset]",
+        *,
+        title: str = "Detector",
+        known_name: str | None = None,
+        input_names: Mapping[str, Sequence[str]] | None = None,
+        provenance: Mapping[str, object] | None = None,
+    ) -> "Evaluation":
+        """Evaluate the calibrated detector on data of its classes and on sets of inputs that it should flag.
+
+        Args:
+            known: labelled, with the detector's classes in its order.
+            unknown: OOD sets by name; their labels are not used.
+            title: name of the detector in the report.
+            known_name: name of the known data; its own name unless given.
+            input_names: by the name of a set, the name of each of its inputs; the row number unless given.
+            provenance: of this evaluation, see `besnn.training.record`; the data and the detector's are added.
+
+        >>> from besnn.data import Dataset, two_moons
+        >>> from besnn.training import load_recipe
+        >>> from besnn.training.fit import fit_detector
+        >>> detector = fit_detector(load_recipe("two-moons", ["training.epochs=1"]), two_moons(500)).detector
+        >>> moons = two_moons(200, seed=1)
+        >>> far = Dataset(moons.inputs + 50, None, (), "far away")
+        >>> detector.evaluate(moons, {"far": far}).metrics()["detection_rate"]["far"]["rate"]
+        1.0
+        """
+        from besnn.evaluation import Evaluation  # slow to import, and most uses do without
+
+        threshold = self._calibrated()
+        if known.labels is None:
+            raise InputError(f"{known.name} has no labels: give known data with the class of every input")
+        known_name, names, data = known_name or known.name, input_names or {}, [known, *unknown.values()]
+        origin = {
+            **(provenance or {}),
+            "data": {file: digest for each in data for file, digest in each.hashes.items()},
+            "data_note": "; ".join(each.note for each in data if each.note),
+            "model": self.provenance,
+        }
+        return Evaluation(
+            title=title,
+            method=self.model.method,
+            class_names=self.class_names,
+            alpha=threshold.alpha,
+            threshold=threshold.threshold,
+            default_score=self.scoring.name,
+            known_name=known_name,
+            known=self._scored_set(known, names.get(known_name)),
+            labels=known.labels,
+            unknown={name: self._scored_set(each, names.get(name)) for name, each in unknown.items()},
+            provenance=origin,
+            feature_names=self.feature_names or None,
+        )
+
+    def _scored_set(self, dataset: "Dataset", names: Sequence[str] | None) -> "ScoredSet":
+        """Return predictions and every score for a whole set."""
+        from besnn.evaluation import ScoredSet
+
+        predictions = self.predict(dataset.inputs)
+        return ScoredSet(
+            probabilities=predictions.probabilities.astype(np.float64),
+            scores={name: scores.astype(np.float64) for name, scores in self.scores(dataset.inputs).items()},
+            p_values=predictions.p_value,
+            is_ood=predictions.is_ood,
+            inputs=dataset.inputs,
+            names=names,
+        )
+
+    def _calibrated(self) -> ConformalThreshold:
+        if self.threshold is None:
+            raise NotReadyError("the detector is not calibrated: call calibrate(inputs, alpha) with held-out inputs first")
+        return self.threshold
+
+    def _checked(self, inputs: Array) -> Tensor:
         raw = _as_tensor(inputs)
         wants = list(self.input_shape)
         if list(raw.shape[1:]) != wants or not raw.ndim:
@@ -155,12 +312,20 @@ class Detector:
             raise InputError(f"inputs have dtype {raw.dtype}: pass numbers")
         if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
             row = int((~torch.isfinite(raw)).flatten(1).any(dim=1).nonzero()[0])
-            raise InputError(f"input {row} holds NaN or infinite values: remove the row or fill them in")
-        # A number too large for float32 becomes infinite, and preprocessing brings it back to the farthest that it knows.
+            raise InputError(f"input {row} contains NaN or infinite values: remove the row or fill them in")
+        # A number too large for float32 becomes infinite, and preprocessing clips it.
         return raw if is_image else raw.float()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one safetensors file, atomically."""
+        """Write one safetensors file, atomically."""
+        write_model_file(Path(path), *self._to_parts())
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file that `save` writes."""
+        return model_file_bytes(*self._to_parts())
+
+    def _to_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors and the header of the model file."""
         tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {"preprocessing/mean": self.preprocessing.mean, "preprocessing/std": self.preprocessing.std}
         scoring_tensors, scoring = self.scoring.state()
@@ -180,30 +345,38 @@ class Detector:
             "calibration": calibration,
             "provenance": self.provenance,
         }
-        write_model_file(Path(path), tensors, header)
+        return tensors, header
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: OODClassifier | None = None) -> Self:
-        """Reads a file that `save` wrote; nothing in it is executed.
+        """Read a file that `save` wrote; nothing in it is executed.
 
         Args:
             path: the file.
             model: for a detector around a network of your own: an untrained model of the same architecture.
         """
         path = Path(path)
-        tensors, header = read_model_file(path)
-        if model is None and header.get("recipe") is None:
-            raise InputError(
-                f"model file {path} holds a network of your own: pass an untrained model like it, Detector.load(path, model)"
-            )
-        try:
-            return cls._from_parts(tensors, header, model)
-        except (LookupError, TypeError, RuntimeError, ValueError) as error:
-            reason = one_line(error)[:300]
-            raise DataError(f"model file {path} does not fit its own description ({reason}): train the model again") from None
+        return cls._from_parts(*read_model_file(path), model, f"model file {path}")
 
     @classmethod
-    def _from_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None) -> Self:
+    def from_bytes(cls, content: bytes | memoryview, model: OODClassifier | None = None) -> Self:
+        """Restore a detector from the content of its file; see `load`."""
+        return cls._from_parts(*parse_model_file(bytes(content)), model, "the model file")
+
+    @classmethod
+    def _from_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None, file: str) -> Self:
+        if model is None and header.get("recipe") is None:
+            raise InputError(
+                f"{file} holds a network of your own: pass an untrained model like it, as in Detector.load(path, model)"
+            )
+        try:
+            return cls._restored(tensors, header, model)
+        except (LookupError, TypeError, RuntimeError, ValueError) as error:
+            reason = one_line(error)[:300]
+            raise DataError(f"{file} does not match its own description ({reason}): train the model again") from None
+
+    @classmethod
+    def _restored(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None) -> Self:
         recipe = None if header["recipe"] is None else parse_recipe(header["recipe"])
         if model is None:
             assert recipe is not None
@@ -212,10 +385,10 @@ class Detector:
         weights = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
         for name, own in model.state_dict().items():
             if name in weights and weights[name].dtype != own.dtype:
-                raise TypeError(f"{name} is of {weights[name].dtype}, not {own.dtype}")
+                raise TypeError(f"{name} has dtype {weights[name].dtype}, not {own.dtype}")
         model.eval()
         model.load_state_dict(weights, assign=True)
-        mirror = header.get("mirror", model.mirror)  # no recipe tells it of a network of the user's own
+        mirror = header.get("mirror", model.mirror)  # a network of the user's own has no recipe to say so
         if not isinstance(mirror, bool):
             raise TypeError(f"mirror is {mirror!r}, not true or false")
         model.mirror = mirror
@@ -228,7 +401,7 @@ class Detector:
             preprocessing,
             header["class_names"],
             recipe,
-            Scoring.from_state(model.evidence_kind, tensors, header["scoring"]),
+            ScoreSet.from_state(model.evidence_kind, tensors, header["scoring"]),
             layer,
             header["provenance"],
             header["feature_names"],
@@ -240,7 +413,7 @@ class Detector:
 
 @contextmanager
 def _float32() -> Iterator[None]:
-    """Torch's default for new tensors meanwhile, as model files have them, whatever the process has set."""
+    """Create new tensors in float32, as model files have them, whatever default the process has set."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -250,12 +423,12 @@ def _float32() -> Iterator[None]:
 
 
 def _as_tensor(inputs: Array) -> Tensor:
-    """Anything like an array as a tensor, without a copy where that can be."""
+    """Return an array-like as a tensor, without a copy where possible."""
     if isinstance(inputs, Tensor):
         return inputs
     try:
-        return torch.from_numpy(np.require(inputs, requirements=["C", "W"]))  # torch warns of arrays that it may not write to
+        return torch.from_numpy(np.require(inputs, requirements=["C", "W"]))  # torch warns about read-only arrays
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"inputs are no array of numbers ({one_line(error)}): pass one number for each column or pixel"
+            f"inputs are not an array of numbers ({one_line(error)}): pass one number per column or pixel"
         ) from None

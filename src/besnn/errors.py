@@ -1,12 +1,12 @@
-"""The errors besnn raises on purpose: one line each, naming the offending value and the remedy."""
+"""The errors that besnn raises on purpose: one line each, which names the value and says what to do."""
 
 
 class BesnnError(Exception):
-    """Base of every deliberate error; its message is a single line fit to show a user."""
+    """Base class of all errors raised on purpose; the message is a single line that can be shown to a user."""
 
 
 class InputError(BesnnError, ValueError):
-    """A value handed to besnn is wrong: shape, dtype, range or content."""
+    """An argument is wrong: its shape, dtype, range or content."""
 
 
 class DataError(BesnnError, OSError):
@@ -14,25 +14,27 @@ class DataError(BesnnError, OSError):
 
 
 class NotReadyError(BesnnError, RuntimeError):
-    """A step of the life cycle (train, calibrate, score) was used before the one it needs."""
+    """A step of the life cycle (train, calibrate, score) was used before the step that it needs."""
 
 
 def printable(text: str) -> str:
-    r"""A text with all that is no character to see as its escape: a name out of a file must not give a terminal orders.
+    r"""Escape every character that cannot be printed, so that a name read from a file cannot control a terminal.
 
-    >>> print(printable("café \x1b[2J"))
-    café \x1b[2J
+    Example:
+        >>> print(printable("café \x1b[2J"))
+        café \x1b[2J
     """
     return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
-def one_line(said: Exception | str) -> str:
-    r"""What another library's error (or a text out of a file) says, on a single line; an error without words gives its name.
+def one_line(message: Exception | str) -> str:
+    r"""Return another library's error message (or any text) as one printable line; an empty error gives its class name.
 
-    >>> one_line(ValueError("bad header:\n  too short"))
-    'bad header: too short'
-    >>> one_line(KeyError())
-    'KeyError'
+    Example:
+        >>> one_line(ValueError("bad header:\n  too short"))
+        'bad header: too short'
+        >>> one_line(KeyError())
+        'KeyError'
     """
-    line = printable(" ".join(str(said).split()))
-    return line or (type(said).__name__ if isinstance(said, Exception) else "")
+    line = printable(" ".join(str(message).split()))
+    return line or (type(message).__name__ if isinstance(message, Exception) else "")

@@ -1,65 +1,62 @@
-"""The scikit-learn estimator: a detector trained and calibrated from arrays, by scikit-learn's rules."""
+"""Estimators by scikit-learn's and PyOD's conventions: a detector trained and calibrated from arrays."""
 
 import contextlib
 import math
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from besnn.data import Dataset, Inputs
-from besnn.data.arrays import inputs_from_rows
-from besnn.data.precision import Rounding
-from besnn.data.splits import split_indices
-from besnn.detection import ConformalThreshold
+from besnn.data.dataset import split_indices
+from besnn.data.rows import Rounding, rows_from_array
+from besnn.detection import ConformalThreshold, p_values
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
 from besnn.training import Recipe, parse_recipe
 
-LEAST_EPOCHS, LEAST_STEPS = 20, 100  # of training, unless told otherwise
-LEAST_CALIBRATION = 2  # rows; fewer rank nothing
+LEAST_EPOCHS, LEAST_STEPS = 20, 100  # of training, unless epochs is given
+LEAST_CALIBRATION = 2  # rows
 
 
 class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier that says when it does not know: a BE-SNN, calibrated on rows that it holds out by itself.
+    """A classifier that says when it does not know: a BE-SNN, calibrated on rows that it holds out itself.
 
-    Inputs are a table `[n, d]` of numbers, or images `[n, c, h, w]`, `[n, h, w, c]` or `[n, h, w]` with whole numbers from 0 to
-    255 or floats in [0, 1]. Columns and channels are standardised inside. Labels are of any type.
+    Inputs are a table `[n, d]` of numbers, or images `[n, c, h, w]`, `[n, h, w, c]` or `[n, h, w]` with integers from 0 to
+    255 or floats in [0, 1]. Columns and channels are standardised internally. Labels can have any type.
 
     Args:
-        members: N, how many networks share the weights.
+        members: N, the number of networks that share the weights.
         hidden: widths of the hidden layers (tables) or of the convolution blocks (images).
-        feature_dim: d, the length of a feature vector, and of the class-feature generator's noise and hidden layer.
-        epochs: passes through the training rows; None for 20, or as many more as make 100 optimiser steps.
-        batch_size: rows in an optimiser step.
+        feature_dim: d, the length of a feature vector, and of the noise and hidden layer of the class-feature generator.
+        epochs: passes over the training rows; None for 20, or more if needed for 100 optimiser steps.
+        batch_size: rows per optimiser step.
         learning_rate: AdamW's, at its peak; a cosine brings it to 0.
         weight_decay: of the shared weights.
-        score_name: what `ood_score` is. `class-gaussian` and `nearest-neighbour` are feature densities, `method` is the paper's
-            tempered entropy, `combined` adds both kinds, `auto` takes the best of all on outliers made up from validation rows.
-            None for `class-gaussian` on tables and `nearest-neighbour` on images.
-        validation: share of the rows kept from training for `auto` and `combined`; other scores need none.
-        calibration: share of the rows kept from training for p-values and thresholds, drawn without regard to class. Where that
-            makes fewer than two rows, none are.
-        accelerator: `cpu`, `gpu`, `mps`, or `auto` for the best there is.
-        random_state: as everywhere in scikit-learn.
+        score_name: which score `ood_score` returns. `class-gaussian` and `nearest-neighbour` are feature densities, `method` is
+            the paper's tempered entropy, `combined` adds both kinds, and `auto` takes the best of all on outliers made up from
+            validation rows. None for `class-gaussian` on tables and `nearest-neighbour` on images.
+        validation: share of the rows held out for `auto` and `combined`; other scores need none.
+        calibration: share of the rows held out for p-values and thresholds, drawn without regard to class; if that is fewer
+            than two rows, none are held out.
+        accelerator: `cpu`, `gpu`, `mps`, or `auto` for the best one available.
+        random_state: as in scikit-learn.
 
     Attributes:
         classes_: the class labels, sorted, `[classes]`.
-        n_features_in_: columns of the table; for images, the length of an image's first axis.
-        feature_names_in_: the columns' names, where a data frame had them.
-        detector_: the trained `Detector`. `detector_.save(path)` writes the file that `besnn score` and `besnn serve` take. It
-            decides at alpha = 0.05 where there are calibration rows enough (19); else it is not calibrated.
+        n_features_in_: number of columns; for images, the length of the first axis of an image.
+        feature_names_in_: names of the columns, if X was a data frame.
+        detector_: the trained `Detector`. `detector_.save(path)` writes the file that `besnn score` and `besnn serve` read. It
+            decides at alpha = 0.05 if there are enough calibration rows (19); otherwise it is not calibrated.
         calibration_scores_: `ood_score` of the calibration rows.
-        history_: loss terms, one dictionary an epoch.
+        history_: loss terms, one dictionary per epoch.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -98,9 +95,9 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Trains on most rows `[n, ...]` with labels `[n]`, and calibrates on the rest."""
+        """Train on most rows `[n, ...]` with labels `[n]`, and calibrate on the rest."""
         from besnn.training import make_fabric
-        from besnn.training.fit import fit_detector  # slow to import, and a fitted estimator can do without
+        from besnn.training.fit import fit_detector  # slow to import, and not needed by a fitted estimator
 
         rows, targets = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
         check_classification_targets(targets)
@@ -111,7 +108,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         held_out, rest = _hold_out(len(inputs), self._recipe(seed).data.calibration, seed)
         if len(lost := np.setdiff1d(labels, labels[rest])):
             name = str(self.classes_[lost[0]])
-            warnings.warn(f"no row of class {name!r} is left to train on: give more, or lower calibration", stacklevel=2)
+            warnings.warn(f"no row of class {name!r} is left to train on: pass more rows, or lower calibration", stacklevel=2)
         training = Dataset(
             inputs[rest],
             labels[rest].astype(np.int64),
@@ -129,55 +126,59 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float32]:
-        """The classes' probabilities, `[n, classes]`."""
+        """Return the probabilities of the classes, `[n, classes]`."""
         inputs = self._inputs(X)
         parts = [self.detector_.model.log_probabilities(evidence).exp() for evidence, _ in self.detector_.outputs(inputs)]
         return torch.cat(parts).float().cpu().numpy()
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable class labels, `[n]`, however strange the inputs; `is_ood` tells."""
+        """Return the most probable class labels, `[n]`, however unusual the inputs; see `is_ood`."""
         best = self.predict_proba(X).argmax(axis=1)
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
     def ood_score(self, X: ArrayLike) -> NDArray[np.float32]:
-        """How strange inputs are, `[n]`: higher = more out-of-distribution."""
+        """Return the OOD score of each input, `[n]`: higher = more out-of-distribution."""
         inputs = self._inputs(X)
         return self.detector_.score(inputs)
 
     def p_value(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How ordinary inputs are, `[n]`: the share of calibration rows, and the input itself, that are at least as strange."""
+        """Return the p-value of each input, `[n]`: the share of calibration rows, and the input itself, at least as unusual."""
         scores = self.ood_score(X)
-        return self.conformal(alpha=0.5).p_values(scores)  # p-values do not depend on alpha; a large one needs few rows
+        return p_values(scores, self._calibration_scores())
 
     def is_ood(self, X: ArrayLike, alpha: float = 0.05) -> NDArray[np.bool_]:
-        """Whether inputs are out-of-distribution, `[n]`; for new inputs of the kind in `fit` it is true with P ≤ alpha."""
+        """Decide whether inputs are out-of-distribution, `[n]`; new inputs like those in `fit` are flagged with P ≤ alpha."""
         scores = self.ood_score(X)
         return self.conformal(alpha).is_ood(scores)
 
     def conformal(self, alpha: float = 0.05) -> ConformalThreshold:
-        """The threshold on `ood_score` at a false-alarm rate, from the calibration rows.
+        """Return the threshold on `ood_score` at a false-alarm rate, from the calibration rows.
 
         Raises:
             NotReadyError: there are no calibration rows.
             InputError: there are too few for this rate.
         """
-        check_is_fitted(self)
-        if not len(self.calibration_scores_):
-            raise NotReadyError(f"calibration={self.calibration} held out no rows to calibrate on: raise it, or give more rows")
+        scores = self._calibration_scores()
         try:
-            return ConformalThreshold(self.calibration_scores_, alpha)
+            return ConformalThreshold(scores, alpha)
         except InputError as error:
             raise InputError(f"{error} (calibration={self.calibration} is the share of rows that fit holds out)") from None
 
+    def _calibration_scores(self) -> NDArray[np.float32]:
+        check_is_fitted(self)
+        if not len(self.calibration_scores_):
+            raise NotReadyError(f"calibration={self.calibration} held out no rows to calibrate on: raise it, or pass more rows")
+        return self.calibration_scores_
+
     def _inputs(self, X: ArrayLike) -> NDArray[np.generic]:
-        """Checked inputs as the detector takes them."""
+        """Return checked inputs in the form that the detector takes."""
         check_is_fitted(self)
         rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True)
         return rows.astype(np.float64) if rows.ndim == 2 else _images(rows)
 
     def _recipe(self, seed: int, overrides: Iterable[str] = ()) -> Recipe:
-        """The recipe that the parameters describe; a wrong one is an error that names its field."""
+        """Return the recipe that the parameters describe; a wrong parameter raises an error that names its field."""
         content = {
             "name": type(self).__name__,
             "data": {"source": "X", "validation": self.validation, "calibration": self.calibration},
@@ -199,7 +200,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return parse_recipe(content, overrides)
 
     def _adaptations(self, training: Dataset) -> list[str]:
-        """What the training rows change in the recipe."""
+        """Return what the training rows change in the recipe."""
         changes = ["data.calibration=0"]  # fit has held them out already
         if self.score_name not in ("auto", "combined"):
             changes.append("data.validation=0")
@@ -211,21 +212,79 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return changes
 
     def __getstate__(self) -> dict[str, Any]:
-        """The detector as the bytes of its file: a network's code does not pickle, its weights do."""
+        """Pickle the detector as the content of its model file."""
         state = dict(super().__getstate__())
         if "detector_" in state:
-            state["detector_"] = _to_bytes(state["detector_"])
+            state["detector_"] = state["detector_"].to_bytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """The detector from its bytes, on the CPU."""
+        """Restore the detector on the CPU."""
         if "detector_" in state:
-            state = {**state, "detector_": _from_bytes(state["detector_"])}
+            state = {**state, "detector_": Detector.from_bytes(state["detector_"])}
         super().__setstate__(state)
 
 
+class BESNNOutlierDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A `BESNNClassifier` with PyOD's names: what it does not know is an outlier. PyOD itself is not needed.
+
+    It learns from the labels of known classes; none of them means "outlier". `contamination` is the share of inputs like the
+    training data that it may flag, the alpha of `is_ood`. By default a tenth of the ordinary inputs are flagged, as is usual
+    in PyOD.
+
+    Args:
+        contamination: above 0, at most 0.5.
+        classifier: the classifier to train, unfitted; `BESNNClassifier()` unless given.
+
+    Attributes:
+        classifier_: the trained classifier.
+        decision_scores_: scores of all rows given to `fit`, `[n]`. Most of them were trained on and look more ordinary than new
+            rows, so they cannot set a threshold.
+        threshold_: outliers score above it. It comes from the rows that the classifier held out for calibration, so that at
+            most a share `contamination` of new ordinary inputs exceeds it.
+        labels_: 1 where `decision_scores_` exceed the threshold, else 0, `[n]`; for the reason above, less than a share
+            `contamination` of them are 1.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = BESNNOutlierDetector(classifier=BESNNClassifier(random_state=0)).fit(X, y)
+    >>> detector.predict([X[0], [50.0, 50.0, 50.0, 50.0]])
+    array([0, 1])
+    """
+
+    def __init__(self, contamination: float = 0.1, classifier: BESNNClassifier | None = None) -> None:
+        self.contamination = contamination
+        self.classifier = classifier
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Train on rows `[n, ...]` of known classes `[n]`."""
+        if not 0 < self.contamination <= 0.5:
+            raise InputError(f"contamination={self.contamination} is out of range: choose it above 0 and at most 0.5")
+        self.classifier_ = clone(BESNNClassifier() if self.classifier is None else self.classifier).fit(X, y)
+        self.n_features_in_ = self.classifier_.n_features_in_
+        self._conformal = self.classifier_.conformal(self.contamination)
+        self.threshold_ = self._conformal.threshold
+        self.decision_scores_ = self.decision_function(X)
+        self.labels_ = self._outliers(self.decision_scores_)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Return the OOD score of each input, `[n]`: higher = more of an outlier."""
+        check_is_fitted(self)
+        scores: NDArray[np.float32] = self.classifier_.ood_score(X)
+        return scores
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Return 1 for outliers and 0 for other inputs, `[n]`."""
+        return self._outliers(self.decision_function(X))
+
+    def _outliers(self, scores: NDArray[np.float32]) -> NDArray[np.int64]:
+        flags: NDArray[np.int64] = self._conformal.is_ood(scores).astype(np.int64)
+        return flags
+
+
 def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers to calibrate on, drawn without regard to class as the guarantee requires, and all others."""
+    """Return the rows to calibrate on, drawn without regard to class as the guarantee requires, and all others."""
     count = round(share * rows)
     if count < LEAST_CALIBRATION:
         return np.arange(0), np.arange(rows)
@@ -234,14 +293,14 @@ def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], ND
 
 
 def _varies_within_classes(dataset: Dataset) -> bool:
-    """Whether any row differs from another of its class: where none does, feature densities have no width."""
+    """Check whether any row differs from another of its class; otherwise feature densities have no width."""
     assert dataset.labels is not None
     _, first, place = np.unique(dataset.labels, return_index=True, return_inverse=True)
     return bool((dataset.inputs != dataset.inputs[first[place]]).any())
 
 
 def _training_table(rows: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.float32]:
-    """A table in float32; refuses a column that is too large for it, or that varies more finely than it can tell."""
+    """Return a table in float32; refuse a column that is too large, or varies too little, for float32."""
     rounding = Rounding()
     rounding.add(rows)
     if lost := rounding.loss(names):
@@ -250,34 +309,20 @@ def _training_table(rows: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.fl
 
 
 def _images(rows: NDArray[Any]) -> Inputs:
-    """Images as uint8."""
-    images, errors = inputs_from_rows(rows)
-    for row, error in enumerate(errors):
+    """Return images as uint8."""
+    images = rows_from_array(rows)
+    for row, error in enumerate(images.errors):
         if error:
-            raise InputError(f"image {row} has {error}: pass whole numbers from 0 to 255, or floats in [0, 1]")
-    return images
+            raise InputError(f"image {row} has {error}: pass integers from 0 to 255, or floats in [0, 1]")
+    return images.inputs
 
 
 @contextlib.contextmanager
 def _torch_precision_kept() -> Iterator[None]:
-    """Puts back torch's global float32 precision, which choosing a device sets."""
+    """Restore torch's global float32 precision, which choosing a device sets."""
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn
-
-
-def _to_bytes(detector: Detector) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "detector.safetensors")
-        detector.save(path)
-        return path.read_bytes()
-
-
-def _from_bytes(content: bytes) -> Detector:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "detector.safetensors")
-        path.write_bytes(content)
-        return Detector.load(path)

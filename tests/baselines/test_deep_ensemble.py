@@ -112,7 +112,7 @@ def test_no_network_sees_mirror_images_in_training() -> None:
 
 def test_only_images_have_mirror_images() -> None:
     ensemble = DeepEnsemble([network()], CLASSES, FEATURES, mirror=True).eval()
-    with pytest.raises(InputError, match=r"no mirror images of inputs of shape \[6\]: set mirror=False"):
+    with pytest.raises(InputError, match=r"inputs of shape \[6\] are not images and have no mirror images: set mirror=False"):
         ensemble(torch.randn(4, 6))
 
 

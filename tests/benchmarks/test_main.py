@@ -1,20 +1,19 @@
-"""`python -m benchmarks`: what it prints, writes and refuses; and that its page is what its records say."""
+"""`python -m benchmarks`: what it prints, writes and refuses; and that its pages are what the records say."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import neighbours
 from benchmarks.__main__ import run
-from experiments.records import parse_record
+from benchmarks.pages import page_texts, write_pages
 
 ROWS = ["--quick", "--device", "cpu", "--rows", "one-image,files"]
 
 
 @pytest.fixture
-def besnn(capsys):
+def benchmarks(capsys):
     """Runs the command in this process."""
 
     def call(*arguments):
@@ -24,49 +23,62 @@ def besnn(capsys):
     return call
 
 
-def test_prints_tables_and_writes_json(besnn, tmp_path):
-    outcome = besnn(*ROWS, "--json", tmp_path / "bench.json")
+@pytest.mark.parametrize("command", [(), ("speed",)], ids=["default", "named"])
+def test_speed_prints_tables_and_writes_its_record(command, benchmarks, tmp_path):
+    outcome = benchmarks(*command, *ROWS, "--json", tmp_path / "speed.json")
     assert outcome.code == 0
     assert "| score one image | BE-SNN | 4 | besnn |" in outcome.out
     assert "| model file | bytes with N = 4 over N = 1 |" in outcome.out
-    record = json.loads((tmp_path / "bench.json").read_text())
-    assert parse_record(record).setting.experiment == "bench"
+    record = json.loads((tmp_path / "speed.json").read_text())
+    assert record["experiment"] == "speed"
     assert [figure["work"] for figure in record["figures"]] == ["score one image"] * 3
 
 
-def test_json_on_standard_output_is_all_that_stands_there(besnn):
-    outcome = besnn(*ROWS, "--json", "-")
+def test_json_on_standard_output_comes_alone(benchmarks):
+    outcome = benchmarks(*ROWS, "--json", "-")
     assert outcome.code == 0
     assert json.loads(outcome.out)["checks"][0]["passed"]
 
 
-def test_a_wrong_answer_is_an_error(besnn, monkeypatch):
+def test_a_wrong_answer_is_an_error(benchmarks, monkeypatch):
     score = neighbours.NearestNeighbourDensity.score
     monkeypatch.setattr(neighbours.NearestNeighbourDensity, "score", lambda self, features: score(self, features) + 1e-3)
-    outcome = besnn("--quick", "--device", "cpu", "--rows", "neighbours", "-q")
+    outcome = benchmarks("--quick", "--device", "cpu", "--rows", "neighbours", "-q")
     assert outcome.code == 1
     assert "differs from all distances in float64 by 0.001, allowed 1e-05" in outcome.err
 
 
-def test_wrong_use(besnn):
-    outcome = besnn("--quick", "--rows", "speed")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--quick", "--rows", "velocity"], "unknown row 'velocity': use some of scoring, one-image"),
+        (["onnx", "--only", "mnist"], "unknown detector 'mnist': use some of two-moons"),
+        (["--device", "tpu"], "device 'tpu' is unknown: use auto, cpu"),
+    ],
+)
+def test_wrong_use_is_one_line(words, message, benchmarks):
+    outcome = benchmarks(*words)
     assert outcome.code == 2
-    assert "no row is called 'speed'" in outcome.err
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
-def test_tables_go_into_a_document(besnn, tmp_path):
-    (tmp_path / "results" / "bench").mkdir(parents=True)
-    assert besnn(*ROWS, "-q", "--json", tmp_path / "results" / "bench" / "here.json").code == 0
-    page = tmp_path / "speed.md"
-    page.write_text("# Speed\n\n<!-- table: all -->\n<!-- end of table -->\n")
-    assert besnn("--into", page, "--results", tmp_path / "results").code == 0
-    assert "### Targets on cpu" in page.read_text()
+def test_help_names_every_command(benchmarks):
+    outcome = benchmarks("--help")
+    names = ("speed", "serve-load", "serve-fuzz", "drift-delay", "onnx", "ray", "memory", "scale", "tables")
+    assert outcome.code == 0
+    assert all(name in outcome.out for name in names)
 
 
-def test_the_page_is_made_from_the_records(besnn, tmp_path):
-    root = Path(__file__).parents[2]
-    committed = (root / "docs" / "speed.md").read_text()
-    page = tmp_path / "speed.md"
-    page.write_text(committed)
-    assert besnn("-q", "--into", page, "--results", root / "results").code == 0
-    assert page.read_text() == committed
+def test_all_pages_are_made_from_the_records():
+    for path, text in page_texts().items():
+        assert path.read_text(encoding="utf-8") == text, path
+
+
+def test_tables_writes_the_pages(benchmarks, monkeypatch, tmp_path):
+    texts = {tmp_path / path.name: text for path, text in page_texts().items()}
+    monkeypatch.setattr("benchmarks.pages.page_texts", lambda results: texts)
+    outcome = benchmarks("tables")
+    assert (outcome.code, outcome.err.count("wrote ")) == (0, 4)
+    assert all(path.read_text(encoding="utf-8") == text for path, text in texts.items())
+    assert write_pages() == list(texts)

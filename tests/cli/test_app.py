@@ -7,11 +7,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
 from besnn.cli.app import app, main
-from besnn.cli.errors import exit_code_of, explain
-from besnn.cli.options import complete_data
+from besnn.cli.options import complete_data, complete_device
+from besnn.cli.output import exit_code_of, explain
 from besnn.errors import BesnnError, DataError, InputError, NotReadyError
 
 COMMANDS = [["demo"], ["train"], ["calibrate"], ["evaluate"], ["score"], ["inspect"], ["recipes"]]
@@ -78,6 +79,7 @@ def test_shell_completion_knows_commands_and_data_sets():
     assert complete("besnn cal").split() == ["calibrate"]
     assert complete("besnn data verify fash").split() == ["fashion-mnist"]
     assert complete_data("mn") == ["mnist"]
+    assert complete_device("c") == ["cpu", "cuda"]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,7 @@ def test_shell_completion_knows_commands_and_data_sets():
         (DataError("damaged"), 1, "damaged"),
         (BesnnError("diverged"), 1, "diverged"),
         (OSError(28, "No space left on device", "x"), 1, "No space left on device"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried ..."), 1, "the GPU is out of memory: use --device cpu"),
         (KeyError("oops"), 1, "unexpected KeyError: 'oops'"),
         (typer.BadParameter("too small"), 2, "too small"),
     ],
@@ -127,4 +130,4 @@ def test_an_interrupt_is_quiet(capsys, error):
 
 def test_explain_names_the_command_whose_help_helps(besnn):
     assert "besnn calibrate --help" in besnn("calibrate").err
-    assert explain(typer.BadParameter("x"))[1].endswith("(besnn --help tells how)")
+    assert explain(typer.BadParameter("x"))[1].endswith("(see besnn --help)")

@@ -15,7 +15,9 @@ def model(tmp_path, uncalibrated_model):
     return shutil.copy(uncalibrated_model, tmp_path / "model.safetensors")
 
 
-@pytest.mark.parametrize(("options", "alpha", "delta"), [([], 0.05, None), (["--alpha=0.2", "--delta=0.1"], 0.2, 0.1)])
+@pytest.mark.parametrize(
+    ("options", "alpha", "delta"), [([], 0.05, None), (["--alpha=0.2", "--delta=0.1", "--device=cpu"], 0.2, 0.1)]
+)
 def test_threshold_is_the_conformal_one_of_the_test_split(besnn, model, options, alpha, delta):
     outcome = besnn("calibrate", model, "two-moons", *options, "--json")
     assert (outcome.code, outcome.err) == (0, "")

@@ -2,13 +2,14 @@ import json
 
 import pytest
 
-from besnn.cli.description import facts_of, in_words
+from besnn.cli.inspect import facts_of, in_words
 from besnn.detector import Detector
 from besnn.storage.model_file import read_model_file, write_model_file
 
 
-def test_facts_as_json(besnn, moons_model):
-    outcome = besnn("inspect", moons_model, "--json")
+@pytest.mark.parametrize("options", [["--json"], ["--json", "-"], ["--json=-"]], ids=" ".join)
+def test_facts_as_json(besnn, moons_model, options):
+    outcome = besnn("inspect", moons_model, *options)
     assert (outcome.code, outcome.err) == (0, "")
     facts, detector = json.loads(outcome.out), Detector.load(moons_model)
     assert facts["bytes"] == moons_model.stat().st_size
@@ -28,7 +29,7 @@ def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
     assert "none yet: run besnn calibrate" in besnn("inspect", uncalibrated_model).out
 
 
-def test_names_in_a_file_give_the_terminal_no_orders(besnn, moons_model, tmp_path):
+def test_control_characters_in_names_are_escaped(besnn, moons_model, tmp_path):
     tensors, header = read_model_file(moons_model)
     header["class_names"] = ["\x1b[2Jupper", "lower\nbesnn: all is well"]
     write_model_file(tmp_path / "hostile.safetensors", tensors, header)
@@ -37,11 +38,11 @@ def test_names_in_a_file_give_the_terminal_no_orders(besnn, moons_model, tmp_pat
     assert words.replace("\n", "").isprintable()
 
 
-def test_mirror_images_are_told_of(moons_model):
+def test_mirror_images_are_mentioned(moons_model):
     facts = facts_of(Detector.load(moons_model))
     assert not facts["mirror"]
     assert "mirror" not in "".join(in_words(facts))
-    assert "2 members (every second looks at mirror images), " in in_words(facts | {"mirror": True})[0]
+    assert "2 members (every second one sees mirror images), " in in_words(facts | {"mirror": True})[0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,12 @@ def test_wrong_use_is_one_line(besnn, scores: Path, arguments: list[str], code: 
     assert outcome.code == code
     assert named in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_it_needs_no_extra(scores: Path):
+    absent = (
+        "for name in ('fastapi', 'starlette', 'uvicorn', 'prometheus_client', 'python_multipart'): sys.modules[name] = None"
+    )
+    program = f"import sys\n{absent}\nfrom besnn.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "monitor", str(scores)], capture_output=True, text=True, check=True)
+    assert "200 inputs" in done.stdout

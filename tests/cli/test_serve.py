@@ -1,8 +1,10 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from besnn.serve import launch
+from besnn.serve import server
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -15,7 +17,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     def note(detector, model, settings, examples, listener, workers):
         calls.append({"settings": settings, "examples": examples, "address": listener.getsockname(), "workers": workers})
 
-    monkeypatch.setattr(launch, "serve", note)
+    monkeypatch.setattr(server, "run", note)
     return calls
 
 
@@ -81,7 +83,17 @@ def test_an_uncalibrated_model_cannot_be_served(besnn, uncalibrated_model: Path,
 
 
 def test_a_port_in_use_is_code_1(besnn, moons_model: Path, launched):
-    with launch.listen("127.0.0.1", 0) as taken:
+    with server.listen("127.0.0.1", 0) as taken:
         outcome = besnn("serve", moons_model, "--port", taken.getsockname()[1])
     assert outcome.code == 1
     assert "cannot listen" in outcome.err
+
+
+@pytest.mark.parametrize("module", ["fastapi", "prometheus_client"])
+def test_without_its_extra_it_names_the_extra(moons_model: Path, module: str):
+    program = f"import sys; sys.modules[{module!r}] = None; from besnn.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "serve", str(moons_model)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "besnn: the service needs the extra `serve`: pip install 'besnn[serve]'\n"

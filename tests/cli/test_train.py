@@ -8,7 +8,7 @@ import yaml
 from scipy.stats import betabinom
 from sklearn import datasets
 
-from besnn.cli.choosing import choose_recipe
+from besnn.cli.loading import choose_recipe
 from besnn.detection.conformal import conformal_rank
 from besnn.detector import Detector
 from besnn.errors import InputError

@@ -10,7 +10,17 @@ import pytest
 
 USE, FAILED = 2, 1
 
+UNAVAILABLE = "cuda:99"
+
 CASES = [
+    # devices
+    ("train two-moons -o {out} --device abacus", USE, "device 'abacus' is unknown: use auto, cpu, cuda, cuda:N or mps"),
+    (f"train two-moons -o {{out}} --device {UNAVAILABLE}", USE, "is not available on this machine: use"),
+    (f"calibrate {{model}} two-moons -o {{out}} --device {UNAVAILABLE}", USE, "is not available on this machine: use"),
+    (f"evaluate {{model}} --in two-moons --out two-moons --device {UNAVAILABLE}", USE, "is not available on this machine"),
+    (f"score {{model}} two-moons -o {{tmp}}/scores.csv --device {UNAVAILABLE}", USE, "is not available on this machine"),
+    (f"serve {{model}} --device {UNAVAILABLE}", USE, "is not available on this machine"),
+    ("score {model} two-moons -o {tmp}/scores --engine ray --device cuda", USE, "on Ray, use --gpus-per-worker"),
     # the program
     ("nonsense", USE, "No such command 'nonsense'"),
     ("--nonsense", USE, "--nonsense"),
@@ -31,19 +41,18 @@ CASES = [
     ("train two-moons -o {out} --set nonsense", USE, "write it as field=value"),
     ("train two-moons -o {out} --epochs 0", USE, "'training.epochs' is 0"),
     ("train two-moons -o {out} --alpha 1", USE, "'calibration.alpha' is 1.0"),
-    ("train two-moons -o {out} --method nonsense", USE, "'nonsense' is not one of 'be-snn'"),
+    ("train two-moons -o {out} --method nonsense", USE, "'method.name' is 'nonsense': use one of be-snn"),
     ("train two-moons -o {out} --method duq --members 3", USE, "'method.members' is unknown"),
-    ("train two-moons -o {out} --device gpu", USE, "'gpu'"),
     ("train two-moons -o {out} --strategy nonsense", USE, "nonsense"),
     ("train two-moons -o {out} --devices 0", USE, "--devices"),
     ("train two-moons -o {out} --set score.name=nonsense", USE, "score.name='nonsense' is unknown"),
     ("train two-moons -o {out} --alpha 0.001", USE, "too few for alpha=0.001"),
     ("train two-moons:nonsense -o {out}", USE, "has no split 'nonsense'"),
     ("train {tmp}/unlabelled.csv -o {out}", USE, "has no labels"),
-    ("train {tmp}/one-class.csv -o {out}", USE, "one class only"),
+    ("train {tmp}/one-class.csv -o {out}", USE, "only one class"),
     ("train {tmp}/words.csv -o {out}", FAILED, "is not a finite number ('much')"),
     ("train {tmp}/empty -o {out}", FAILED, "holds no images"),
-    ("train {tmp}/bad.npz -o {out}", FAILED, "save it again with numpy.savez"),
+    ("train {tmp}/bad.npz -o {out}", FAILED, "check the file, or save it again"),
     ("train {tmp}/words.csv --label kind -o {out}", FAILED, "has no column 'kind'"),
     ("train two-moons -o {tmp}/stopped.safetensors", USE, "continue it with --resume"),
     ("train {tmp}/unlabelled.csv -o {tmp}/unlabelled.csv", USE, "is a file that this command reads: give another name"),
@@ -53,8 +62,8 @@ CASES = [
     ("inspect", USE, "MODEL"),
     ("inspect {tmp}/none.safetensors", USE, "does not exist: train a model"),
     ("inspect {tmp}", USE, "is a folder"),
-    ("inspect {tmp}/words.csv", FAILED, "is truncated, damaged or no safetensors file"),
-    ("inspect {tmp}/cut.safetensors", FAILED, "is truncated, damaged or no safetensors file"),
+    ("inspect {tmp}/words.csv", FAILED, "is truncated, damaged or not a safetensors file"),
+    ("inspect {tmp}/cut.safetensors", FAILED, "is truncated, damaged or not a safetensors file"),
     ("inspect {tmp}/altered.safetensors", FAILED, "digest"),
     # calibrate
     ("calibrate {model}", USE, "DATA"),
@@ -65,7 +74,7 @@ CASES = [
     ("calibrate {model} two-moons --alpha much", USE, "--alpha"),
     ("calibrate {model} {tmp}/few.csv -o {out}", USE, "3 calibration scores are too few"),
     ("calibrate {model} digits", USE, "holds images, where a table of 2 columns is expected"),
-    ("calibrate {model} {tmp}/other-classes.csv", USE, "class 'sideways' is not one the model knows"),
+    ("calibrate {model} {tmp}/other-classes.csv", USE, "the model does not know class 'sideways'"),
     # evaluate
     ("evaluate {model}", USE, "--in"),
     ("evaluate {model} --in two-moons", USE, "--out"),
@@ -75,7 +84,7 @@ CASES = [
     ("evaluate {model} --in two-moons --out two-moons nonsense", USE, "'nonsense' is neither a built-in set"),
     ("evaluate {model} --in two-moons --out digits", USE, "holds images"),
     ("evaluate {model} --in {tmp}/points.csv --out two-moons", USE, "has no labels"),
-    ("evaluate {model} --in two-moons --out two-moons --report {tmp}/report.pdf", USE, "end its name in .html"),
+    ("evaluate {model} --in two-moons --out two-moons --report {tmp}/report.pdf", USE, "its name must end in .html"),
     ("evaluate {uncalibrated} --in two-moons --out two-moons", USE, "is not calibrated: run `besnn calibrate"),
     ("evaluate {model} --in two-moons --out two-moons --json {model}", USE, "--json {model} is a file that this command reads"),
     (

@@ -2,8 +2,9 @@ import struct
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits, make_moons
 
-from besnn.data import load
+from besnn.data import digits, load, two_moons
 from besnn.data.builtin import load_builtin
 from besnn.errors import DataError, InputError
 
@@ -101,3 +102,25 @@ def test_real_svhn_begins_as_published(real_set):
     loaded = load("svhn:test", data_dir=real_set("svhn:test"))
     assert loaded.labels[:10].tolist() == [5, 2, 1, 0, 6, 1, 9, 1, 1, 8]
     assert bool(loaded.note) == (len(loaded) < 26_032)
+
+
+def test_two_moons_are_scikit_learns():
+    points, labels = make_moons(50, noise=0.1, random_state=3)
+    moons = two_moons(50, seed=3)
+    assert np.array_equal(moons.inputs, points.astype(np.float32))
+    assert np.array_equal(moons.labels, labels)
+    assert moons.hashes == two_moons(50, seed=3).hashes != two_moons(50, seed=4).hashes
+
+
+def test_without_noise_the_moons_are_where_their_names_say():
+    moons = two_moons(100, noise=0.0)
+    means = [moons.inputs[moons.labels == moons.class_names.index(name), 1].mean() for name in ("upper", "lower")]
+    assert means[0] > means[1]
+
+
+def test_digits_keep_their_shades():
+    ours, theirs = digits(), load_digits()
+    assert ours.inputs.dtype == np.uint8
+    assert np.array_equal(np.rint(ours.inputs[:, 0] * (16 / 255)), theirs.images)
+    assert (ours.inputs.min(), ours.inputs.max()) == (0, 255)
+    assert np.array_equal(ours.labels, theirs.target)

@@ -2,8 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from besnn.data import Dataset, keep_classes, require_classes, two_moons
+from besnn.data.dataset import split_indices
 from besnn.errors import InputError
 
 
@@ -24,7 +27,7 @@ def test_images_and_tables_are_told_apart():
         ({"inputs": np.zeros((5, 2))}, "float64"),
         ({"inputs": np.zeros((5, 8, 8), np.uint8)}, r"\[5, 8, 8\]"),
         ({"inputs": np.zeros((5, 1, 8, 8), np.float32)}, "uint8"),
-        ({"labels": np.zeros(4, np.int64)}, "one an input"),
+        ({"labels": np.zeros(4, np.int64)}, "one per input"),
         ({"labels": np.zeros(5, np.int32)}, "int32"),
         ({"labels": np.array([0, 1, 2, 3, 0])}, "3 class names"),
         ({"labels": np.array([0, -1, 0, 0, 0])}, "-1"),
@@ -67,7 +70,7 @@ def test_align_classes_renumbers_by_name():
 
 def test_align_classes_cares_only_for_classes_that_occur():
     assert letters(labels=(0, 1)).align_classes(["b", "a"]).labels.tolist() == [1, 0]
-    with pytest.raises(InputError, match="class 'c' is not one the model knows"):
+    with pytest.raises(InputError, match="the model does not know class 'c'"):
         letters().align_classes(["b", "a"])
 
 
@@ -87,7 +90,7 @@ def test_keep_classes_refuses(dataset, words):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "words"), [(letters(names=None), "no labels"), (letters(labels=(1, 1)), r"one class only \(b\)")]
+    ("dataset", "words"), [(letters(names=None), "no labels"), (letters(labels=(1, 1)), r"only one class \(b\)")]
 )
 def test_require_classes_refuses(dataset, words):
     with pytest.raises(InputError, match=words):
@@ -101,3 +104,54 @@ def test_require_classes_refuses_what_float32_does_not_hold():
 
 def test_require_classes_gives_the_labels():
     assert require_classes(letters()).tolist() == [0, 1, 2, 1, 0]
+
+
+@given(rows=st.integers(10, 200), share=st.floats(0.1, 0.8), seed=st.integers(0, 9), classes=st.integers(1, 5))
+def test_parts_hold_every_row_once(rows, share, seed, classes):
+    labels = np.random.default_rng(seed).integers(0, classes, rows)
+    for given_labels in (None, labels):
+        parts = split_indices(rows, [share, 1], seed=seed, labels=given_labels)
+        assert [len(part) for part in parts[:2]] == [round(share * rows), 1]
+        assert sorted(np.concatenate(parts).tolist()) == list(range(rows))
+
+
+@given(sizes=st.lists(st.integers(1, 60), min_size=2, max_size=6), share=st.floats(0.2, 0.8), seed=st.integers(0, 9))
+def test_every_part_has_each_class_in_its_share(sizes, share, seed):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    rows = len(labels)
+    count = round(share * rows)
+    if not 0 < count < rows:
+        return
+    part, _ = split_indices(rows, [count], seed=seed, labels=labels)
+    # Each class is cut at one common quantile, give or take half a row, and the common quantile is off by as much in all.
+    for label, size in enumerate(sizes):
+        slack = 0.5 + size * len(sizes) / (2 * rows)
+        assert abs(np.sum(labels[part] == label) - size * count / rows) <= slack + 1e-9
+
+
+def test_equal_classes_are_divided_equally():
+    labels = np.tile(np.arange(10), 30)
+    part, _ = split_indices(300, [0.5], seed=3, labels=labels)
+    assert np.bincount(labels[part]).tolist() == [15] * 10
+
+
+def test_the_seed_decides():
+    first, second, other = (split_indices(100, [0.5], seed=seed)[0] for seed in (1, 1, 2))
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ([1.0], "not between 0 and 1"),
+        ([-0.1], "not between 0 and 1"),
+        ([0], "would be empty"),
+        ([0.001], "would be empty"),
+        ([10], "leave nothing"),
+        ([0.6, 0.6], "leave nothing"),
+    ],
+)
+def test_impossible_sizes(sizes, words):
+    with pytest.raises(InputError, match=words):
+        split_indices(10, sizes, seed=0)

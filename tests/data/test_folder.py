@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from besnn.data.folder import load_folder, open_folder, walk_files
+from besnn.data import load
+from besnn.data.folder import list_files, open_folder
 from besnn.data.images import ImageSpec
 from besnn.errors import DataError, InputError
 
@@ -29,7 +30,7 @@ def animals(tmp_path):
 
 
 def test_sub_folders_are_classes_in_sorted_order(animals):
-    loaded = load_folder(animals, SPEC)
+    loaded = open_folder(animals, SPEC).load()
     assert loaded.class_names == ("cat", "dog")
     assert loaded.labels.tolist() == [0, 0, 1, 1]
     assert loaded.inputs[:, 0, 0, 0].tolist() == [40, 50, 10, 20]
@@ -37,7 +38,7 @@ def test_sub_folders_are_classes_in_sorted_order(animals):
 
 
 def test_a_flat_folder_has_no_labels(animals):
-    loaded = load_folder(animals / "dog", SPEC)
+    loaded = open_folder(animals / "dog", SPEC).load()
     assert loaded.labels is None
     assert loaded.class_names == ()
     assert loaded.inputs[:, 0, 0, 0].tolist() == [10, 20]
@@ -47,18 +48,18 @@ def test_linked_class_folders_are_followed(animals, tmp_path_factory):
     links = tmp_path_factory.mktemp("links")
     for name in ("cat", "dog"):
         (links / name).symlink_to(animals / name)
-    assert load_folder(links, SPEC).labels.tolist() == [0, 0, 1, 1]
+    assert open_folder(links, SPEC).load().labels.tolist() == [0, 0, 1, 1]
 
 
 def test_many_images_come_in_order(tmp_path):
     for number in range(300):
         save(tmp_path / f"{number:03}.png", number % 251)
-    assert load_folder(tmp_path).inputs[:, 0, 0, 0].tolist() == [number % 251 for number in range(300)]
+    assert open_folder(tmp_path).load().inputs[:, 0, 0, 0].tolist() == [number % 251 for number in range(300)]
 
 
 def test_the_hash_follows_content_and_names(animals):
     def digest():
-        (value,) = load_folder(animals, SPEC).hashes.values()
+        (value,) = open_folder(animals, SPEC).load().hashes.values()
         return value
 
     first = digest()
@@ -72,44 +73,44 @@ def test_the_hash_follows_content_and_names(animals):
 
 def test_without_a_spec_the_images_keep_their_one_size(tmp_path):
     save(tmp_path / "a.png", size=(5, 3))
-    assert load_folder(tmp_path).inputs.shape == (1, 1, 3, 5)
+    assert open_folder(tmp_path).load().inputs.shape == (1, 1, 3, 5)
     save(tmp_path / "b.png", size=(5, 3), mode="RGB")
-    assert load_folder(tmp_path).inputs.shape == (2, 3, 3, 5)
+    assert open_folder(tmp_path).load().inputs.shape == (2, 3, 3, 5)
     save(tmp_path / "c.png", size=(4, 3))
     with pytest.raises(DataError, match=r"a.png is grey 3x5, c.png is grey 3x4"):
-        load_folder(tmp_path)
+        open_folder(tmp_path).load()
 
 
 def test_empty_folders_are_refused(tmp_path):
     with pytest.raises(DataError, match="holds no images"):
-        load_folder(tmp_path, SPEC)
+        open_folder(tmp_path, SPEC)
     save(tmp_path / "cat" / "1.png")
     (tmp_path / "dog").mkdir()
     with pytest.raises(DataError, match="dog holds no images"):
-        load_folder(tmp_path, SPEC)
+        open_folder(tmp_path, SPEC)
 
 
 def test_images_beside_class_folders_are_refused(animals):
     save(animals / "stray.png")
     with pytest.raises(DataError, match=r"beside its class folders \(stray.png\)"):
-        load_folder(animals, SPEC)
+        open_folder(animals, SPEC).load()
 
 
 def test_a_broken_image_is_named(animals, one_line):
     (animals / "dog" / "1.PNG").write_bytes(b"broken")
     with pytest.raises(DataError) as caught:
-        load_folder(animals, SPEC)
+        open_folder(animals, SPEC).load()
     one_line(caught, "1.PNG")
 
 
 def test_a_folder_beyond_the_budget_is_not_loaded(animals):
-    assert len(load_folder(animals, SPEC, byte_budget=4 * 16)) == 4
+    assert len(load(animals, image=SPEC, byte_budget=4 * 16)) == 4
     with pytest.raises(InputError, match="need more than 63 bytes"):
-        load_folder(animals, SPEC, byte_budget=63)
+        load(animals, image=SPEC, byte_budget=63)
 
 
 def test_a_streaming_folder_gives_what_loading_gives(animals):
-    whole, opened = load_folder(animals, SPEC), open_folder(animals, SPEC)
+    whole, opened = open_folder(animals, SPEC).load(), open_folder(animals, SPEC)
     assert len(opened) == 4
     for place in range(4):
         image, label = opened[place]
@@ -120,7 +121,7 @@ def test_a_streaming_folder_gives_what_loading_gives(animals):
 
 
 def test_a_streaming_folder_is_divided_as_a_dataset(animals):
-    whole, opened = load_folder(animals, SPEC), open_folder(animals, SPEC)
+    whole, opened = open_folder(animals, SPEC).load(), open_folder(animals, SPEC)
     for mine, theirs in zip(opened.split(0.5, seed=3), whole.split(0.5, seed=3), strict=True):
         assert [mine[place][0][0, 0, 0] for place in range(len(mine))] == theirs.inputs[:, 0, 0, 0].tolist()
         assert mine.labels.tolist() == theirs.labels.tolist()
@@ -136,10 +137,10 @@ def test_torch_batches_a_streaming_folder(animals):
 
 
 def test_walking_skips_what_is_hidden_only(animals):
-    names = [path.relative_to(animals).as_posix() for path in walk_files(animals)]
+    names = [path.relative_to(animals).as_posix() for path in list_files(animals)]
     assert names == ["cat/4.png", "cat/notes.txt", "cat/young/5.png", "dog/1.PNG", "dog/2.png"]
 
 
 def test_walking_does_not_pass_over_a_folder_it_cannot_read(tmp_path):
     with pytest.raises(FileNotFoundError):
-        list(walk_files(tmp_path / "gone"))
+        list(list_files(tmp_path / "gone"))

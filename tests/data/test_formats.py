@@ -1,86 +1,114 @@
-import io
-import struct
+"""The registry of file formats, extended from outside the package as docs/extending.md shows."""
+
+import json
+from itertools import islice
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.io import savemat
 
-from besnn.data.formats import parse_cifar, parse_idx, parse_svhn
-from besnn.errors import DataError
-
-PIXELS = np.random.default_rng(0).integers(0, 256, (4, 28, 28), dtype=np.uint8)
+from besnn.cli.options import DATA_HELP
+from besnn.data import FORMATS, ImageSpec, describe_formats, load, rows_from_array, rows_from_cells, stream
+from besnn.data.formats import holds_table
+from besnn.data.sources import Kind, kind_of
+from besnn.errors import DataError, InputError
 
 
-def idx(values):
-    return struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
+class JsonLines:
+    """One JSON object per line and row."""
+
+    is_table = True
+
+    def columns(self, path):
+        with path.open() as file:
+            return tuple(json.loads(file.readline()))
+
+    def read(self, path, columns, label=None):
+        with path.open() as file:
+            while lines := list(islice(file, 2)):
+                cells = pa.RecordBatch.from_pylist([json.loads(line) for line in lines])
+                yield rows_from_cells(cells, columns, label)
 
 
-def mat(**variables):
-    file = io.BytesIO()
-    savemat(file, variables, do_compression=True)
-    return file.getvalue()
+class Npy:
+    """One array of images or rows, without labels."""
+
+    is_table = False
+
+    def columns(self, path):
+        return ()
+
+    def read(self, path, columns, label=None):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        for start in range(0, len(array), 2):
+            yield rows_from_array(array[start : start + 2])
 
 
-def test_idx_images_and_labels():
-    images = parse_idx(idx(PIXELS), "images")
-    assert images.labels is None
-    assert len(images) == 4
-    assert np.array_equal(images.images[:, 0], PIXELS)
-    assert images.images.flags.writeable
-    labels = parse_idx(idx(np.array([3, 1], np.uint8)), "labels")
-    assert (labels.images, labels.labels.tolist()) == (None, [3, 1])
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setitem(FORMATS, ".jsonl", JsonLines())
+    monkeypatch.setitem(FORMATS, ".npy", Npy())
 
 
-def test_cifar_records():
-    colours = np.random.default_rng(1).integers(0, 256, (5, 3, 32, 32), dtype=np.uint8)
-    content = b"".join(bytes([place]) + image.tobytes() for place, image in enumerate(colours))
-    records = parse_cifar(content, "batch")
-    assert np.array_equal(records.images, colours)
-    assert records.labels.tolist() == [0, 1, 2, 3, 4]
+@pytest.fixture
+def table(tmp_path):
+    rows = [{"x": 1, "y": 2.5, "label": "a"}, {"x": 3, "y": None, "label": "b"}, {"x": 5, "y": 6, "label": "a"}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
 
 
-def test_svhn_writes_nought_as_ten():
-    images = np.random.default_rng(2).integers(0, 256, (32, 32, 3, 3), dtype=np.uint8)
-    records = parse_svhn(mat(X=images, y=np.array([[10], [1], [9]], np.uint8)), "digits")
-    assert records.labels.tolist() == [0, 1, 9]
-    assert np.array_equal(records.images[2, 1], images[:, :, 1, 2])
+def test_a_registered_table_format_is_streamed(table):
+    assert kind_of(table) is Kind.TABLE
+    batches = list(stream(table, columns=["y", "x"], batch_size=2))
+    assert [batch.ids for batch in batches] == [["0", "1"], ["2"]]
+    assert np.concatenate([batch.inputs for batch in batches]).tolist() == [[2.5, 1], [0, 0], [6, 5]]
+    assert [error for batch in batches for error in batch.errors] == ["", "column 'y' is empty", ""]
 
 
-COLOURS = np.zeros((32, 32, 3, 2), np.uint8)
-BAD = [
-    (parse_idx, b""),
-    (parse_idx, b"\0\0\x08"),
-    (parse_idx, b"\0\0\x0b\x03" + idx(PIXELS)[4:]),  # 16-bit values
-    (parse_idx, idx(PIXELS[None])),
-    (parse_idx, idx(PIXELS)[:10]),
-    (parse_idx, idx(PIXELS)[:-1]),
-    (parse_idx, idx(PIXELS) + b"\0"),
-    (parse_idx, b"PK\3\4 another file"),
-    (parse_cifar, b""),
-    (parse_cifar, bytes(3072)),
-    (parse_svhn, b""),
-    (parse_svhn, b"not a Matlab file" * 100),
-    (parse_svhn, mat(X=COLOURS, y=np.ones((2, 1)))[:-50]),
-    (parse_svhn, mat(X=COLOURS)),
-    (parse_svhn, mat(X=COLOURS, y=np.ones((3, 1)))),
-    (parse_svhn, mat(X=COLOURS.astype(float), y=np.ones((2, 1)))),
-    (parse_svhn, b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(100)),
-]
+def test_a_registered_table_format_is_loaded(table):
+    with pytest.raises(DataError, match=r"row 1 \(the first is 0\): column 'y' is empty: fix the row or remove it"):
+        load(table)
+    loaded = load(table, columns=["x"])
+    assert loaded.inputs.tolist() == [[1], [3], [5]]
+    assert (loaded.class_names, loaded.labels.tolist()) == (("a", "b"), [0, 1, 0])
+    assert loaded.feature_names == ("x",)
 
 
-@pytest.mark.parametrize(("parse", "content"), BAD)
-def test_bad_files_are_named_in_one_line(parse, content, one_line):
-    with pytest.raises(DataError) as caught:
-        parse(content, "the-file")
-    one_line(caught, "the-file")
+def test_a_registered_array_format_is_loaded_and_streamed(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
+    np.save(tmp_path / "images.NPY", images)
+    (tmp_path / "images.NPY.npy").rename(tmp_path / "images.NPY")
+    assert kind_of(tmp_path / "images.NPY") is Kind.ARRAYS
+    assert not holds_table(tmp_path / "images.NPY")
+    assert np.array_equal(load(tmp_path / "images.NPY").inputs[:, 0], images)
+    batches = list(stream(tmp_path / "images.NPY", image=ImageSpec(4, channels=1), batch_size=4))
+    assert np.array_equal(np.concatenate([batch.inputs for batch in batches])[:, 0], images)
+    with pytest.raises(InputError, match="holds images, where a table of 3 columns is expected"):
+        list(stream(tmp_path / "images.NPY", columns=3))
 
 
-@given(st.binary(max_size=40))
-def test_any_bytes_are_an_idx_file_or_an_error(content):
-    try:
-        records = parse_idx(content, "x")
-    except DataError:
-        return
-    assert len(content) == 4 + (4 + len(records) if records.images is None else 12 + records.images.size)
+def test_whatever_a_reader_raises_is_one_line(table, one_line):
+    table.write_text('{"x": 1}\n{"x":\n')
+    for read in (load, lambda path: list(stream(path, columns=1))):
+        with pytest.raises(DataError) as caught:
+            read(table)
+        one_line(caught, f"{table} cannot be read (Expecting value", "check the file, or save it again")
+
+
+def test_messages_list_the_registered_formats(tmp_path):
+    assert describe_formats() == "a data file (.npz, .csv, .parquet, .jsonl, .npy)"
+    with pytest.raises(DataError, match=r"a data file \(.*\.jsonl, \.npy\)$"):
+        load(tmp_path / "absent.txt")
+
+
+def test_tables_and_arrays_of_rows_hold_tables(tmp_path, table):
+    np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
+    np.save(tmp_path / "none.npy", np.zeros((0, 2)))
+    assert holds_table(table)
+    assert holds_table(tmp_path / "rows.npy")
+    assert not holds_table(tmp_path / "none.npy")
+
+
+def test_the_help_of_the_command_line_names_every_format():
+    assert all(suffix in DATA_HELP for suffix in set(FORMATS) - {".jsonl", ".npy"})

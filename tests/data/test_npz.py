@@ -4,7 +4,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from besnn.data.npz import load_npz, read_blocks
+from besnn.data.formats import load_file, stream_file
+from besnn.data.npz import Npz
 from besnn.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 4), dtype=np.uint8)
@@ -20,7 +21,7 @@ def path(tmp_path):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_images_with_labels(path, save):
     save(path, images=PIXELS, labels=LABELS)
-    loaded = load_npz(path)
+    loaded = load_file(path)
     assert np.array_equal(loaded.inputs[:, 0], PIXELS)
     assert loaded.class_names == ("0", "2", "10")
     assert loaded.labels.tolist() == [1, 0, 1, 0, 1, 2]
@@ -29,14 +30,14 @@ def test_images_with_labels(path, save):
 
 def test_a_table_with_words_for_labels(path):
     np.savez(path, X=POINTS, y=np.array(list("bababa")))
-    loaded = load_npz(path)
+    loaded = load_file(path)
     assert np.array_equal(loaded.inputs, POINTS)
     assert loaded.class_names == ("a", "b")
 
 
 def test_without_labels(path):
     np.savez(path, X=PIXELS)
-    loaded = load_npz(path)
+    loaded = load_file(path)
     assert loaded.is_image
     assert loaded.labels is None
 
@@ -45,7 +46,7 @@ def test_without_labels(path):
 def test_blocks_cover_all_rows_in_order(path, order):
     rows = np.asarray(np.random.default_rng(2).normal(size=(2500, 3)), order=order)
     np.savez(path, X=rows, y=np.arange(2500))
-    blocks = list(read_blocks(path, labelled=True))
+    blocks = list(Npz().read(path, (), "label"))
     assert [len(block.inputs) for block in blocks] == [1024, 1024, 452]
     assert np.array_equal(np.concatenate([block.inputs for block in blocks]), rows.astype(np.float32))
     assert [label for block in blocks for label in block.labels] == list(range(2500))
@@ -55,7 +56,7 @@ def test_blocks_cover_all_rows_in_order(path, order):
 def test_a_column_that_float32_does_not_hold_is_told_of(path, dtype):
     times = (1_700_000_000 + np.arange(2500)).astype(dtype)  # as float32 they are what they are
     np.savez(path, X=np.column_stack([np.zeros_like(times), times]))
-    told, _, _ = load_npz(path).lost.partition(" and varies")
+    told, _, _ = load_file(path).lost.partition(" and varies")
     assert told == ("" if dtype is np.float32 else "column 1 reaches 1.7e+09")
 
 
@@ -64,8 +65,8 @@ def test_a_bad_row_stops_loading_and_says_which(path):
     rows[1500, 1] = np.nan
     np.savez(path, X=rows)
     with pytest.raises(DataError, match=r"row 1500 \(the first is 0\): column 1 is not a finite number"):
-        load_npz(path)
-    assert [sum(map(bool, block.errors)) for block in read_blocks(path)] == [0, 1]
+        load_file(path)
+    assert [sum(map(bool, block.errors)) for block in stream_file(path)] == [0, 1]
 
 
 def npy(array, **options):
@@ -103,7 +104,7 @@ BAD = {
 def test_bad_archives(path, name, one_line):
     archive(path, **BAD[name])
     with pytest.raises(DataError) as caught:
-        load_npz(path)
+        load_file(path)
     one_line(caught, str(path))
 
 
@@ -123,5 +124,5 @@ def test_files_that_are_no_archives(path, one_line):
     ):
         path.write_bytes(content)
         with pytest.raises(DataError) as caught:
-            load_npz(path)
+            load_file(path)
         one_line(caught, words)

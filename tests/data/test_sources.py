@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from besnn.data import Dataset, ImageSpec, StreamingFolder, available, load, load_or_stream
-from besnn.data.sources import Kind, conform, kind_of, one_line_errors
+from besnn.data.sources import Kind, _one_line_errors, kind_of
 from besnn.errors import BesnnError, DataError, InputError
 
 
@@ -23,8 +23,8 @@ def test_every_kind_is_told_and_loaded(sources):
     expected = {
         "images": (Kind.FOLDER, (2, 3, 5, 6)),
         "table.csv": (Kind.TABLE, (2, 2)),
-        "arrays.npz": (Kind.NPZ, (2, 2)),
-        "pictures.npz": (Kind.NPZ, (2, 1, 6, 6)),
+        "arrays.npz": (Kind.ARRAYS, (2, 2)),
+        "pictures.npz": (Kind.ARRAYS, (2, 1, 6, 6)),
     }
     for name, (kind, shape) in expected.items():
         assert kind_of(sources / name) is kind
@@ -72,15 +72,6 @@ def test_data_of_the_wrong_kind(sources, name, options, words, one_line):
     one_line(caught, words)
 
 
-def test_conform_leaves_what_fits_alone():
-    points = np.zeros((3, 2), np.float32)
-    assert conform(points, "points") is points
-    assert conform(points, "points", columns=2) is points
-    assert conform(points, "points", columns=["x", "y"]) is points
-    with pytest.raises(InputError, match="points"):
-        conform(points, "points", columns=3)
-
-
 def test_a_folder_beyond_the_budget_stays_on_the_disk(sources):
     whole = load_or_stream(sources / "images", byte_budget=2 * 90)
     assert isinstance(whole, Dataset)
@@ -94,8 +85,8 @@ def test_a_folder_beyond_the_budget_stays_on_the_disk(sources):
 
 
 def test_errors_of_the_system_become_one_line(one_line):
-    with pytest.raises(DataError) as caught, one_line_errors("photos"):
+    with pytest.raises(DataError) as caught, _one_line_errors("photos"):
         raise PermissionError(13, "Permission denied", "photos/1.png")
     one_line(caught, "photos cannot be read", "Permission denied")
-    with pytest.raises(InputError), one_line_errors("photos"):
+    with pytest.raises(InputError), _one_line_errors("photos"):
         raise InputError("our own errors pass")

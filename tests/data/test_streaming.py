@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from besnn.data import ImageSpec, load, stream
-from besnn.data.folder import load_folder
 from besnn.errors import BesnnError
 
 SPEC = ImageSpec(4, channels=1)
@@ -105,7 +104,7 @@ def photos(tmp_path):
 def test_a_folder_streams_in_order(photos, batch_size):
     ids, inputs, errors = gather(photos, image=SPEC, batch_size=batch_size)
     assert ids == [f"even/{n:02}.png" for n in range(0, 20, 2)] + [f"odd/{n:02}.png" for n in range(1, 20, 2)]
-    assert np.array_equal(inputs, load_folder(photos, SPEC).inputs)
+    assert np.array_equal(inputs, load(photos, image=SPEC).inputs)
     assert not any(errors)
 
 
@@ -138,7 +137,7 @@ def test_a_name_that_is_not_utf8_can_still_be_written(tmp_path):
     assert ids == ["\ufffd.png"]
     assert ids[0].encode()
     assert errors == [""]
-    assert load_folder(tmp_path).inputs.shape == (1, 1, 4, 4)
+    assert load(tmp_path).inputs.shape == (1, 1, 4, 4)
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")).write_bytes(b"no image")
     _, _, [error] = gather(tmp_path, image=SPEC)
     assert error.encode().startswith(f"{tmp_path}/\ufffd.png is not an image".encode())
@@ -152,7 +151,7 @@ WRONG = [
     ("points.npz", {"columns": 4}, "a table of 3 columns"),
     ("empty", {"image": SPEC}, "holds no files"),
     ("empty", {"columns": 3}, "holds images, where a table"),
-    ("points.csv", {}, "give a size and one of the others"),
+    ("points.csv", {}, "give one of the two"),
     ("points.csv", {"columns": 3, "batch_size": 0}, "batch_size=0"),
     ("absent", {"columns": 3}, "neither a built-in set"),
 ]

@@ -1,14 +1,16 @@
 import datetime
 import decimal
+import math
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from besnn.data.tables import load_table, read_blocks
+from besnn.data.formats import FORMATS, load_file
+from besnn.data.tables import BLOCK_BYTES, Csv, Parquet, _reason_not_finite, _to_labels, _to_numbers, valid_utf8
 from besnn.errors import DataError
 
 
@@ -24,8 +26,8 @@ def parquet(folder, columns):
     return path
 
 
-def rows_of(path, columns, **options):
-    blocks = list(read_blocks(path, columns, **options))
+def rows_of(path, columns):
+    blocks = list(FORMATS[path.suffix].read(path, columns))
     return np.concatenate([block.inputs for block in blocks]), [error for block in blocks for error in block.errors]
 
 
@@ -33,7 +35,7 @@ def test_csv_and_parquet_of_one_table_load_the_same(tmp_path):
     columns = {"width": [1.5, -2.0, 3e5], "label": ["b", "a", "b"], "count": [1, 2, 3]}
     text = "width,label,count\n1.5,b,1\n-2,a,2\n3e5,b,3\n"
     for path in (write(tmp_path, text), parquet(tmp_path, columns)):
-        loaded = load_table(path)
+        loaded = load_file(path)
         assert loaded.inputs.dtype == np.float32
         assert loaded.inputs.tolist() == [[1.5, 1], [-2, 2], [3e5, 3]]
         assert loaded.feature_names == ("width", "count")
@@ -43,13 +45,13 @@ def test_csv_and_parquet_of_one_table_load_the_same(tmp_path):
 
 def test_the_class_column_and_the_features_can_be_named(tmp_path):
     path = write(tmp_path, "name,x,y,species\nfirst,1,2,10\nsecond,3,4,9\n")
-    loaded = load_table(path, label="species", columns=["y", "x"])
+    loaded = load_file(path, label="species", columns=["y", "x"])
     assert loaded.inputs.tolist() == [[2, 1], [4, 3]]
     assert loaded.class_names == ("9", "10")
 
 
 def test_without_a_class_column_there_are_no_labels(tmp_path):
-    loaded = load_table(write(tmp_path, "x,y\n1,2\n"))
+    loaded = load_file(write(tmp_path, "x,y\n1,2\n"))
     assert loaded.labels is None
     assert loaded.feature_names == ("x", "y")
 
@@ -67,7 +69,7 @@ def test_without_a_class_column_there_are_no_labels(tmp_path):
     ],
 )
 def test_common_kinds_of_csv(tmp_path, text):
-    loaded = load_table(write(tmp_path, text))
+    loaded = load_file(write(tmp_path, text))
     assert loaded.inputs.tolist() == [[1]]
     assert loaded.feature_names == ("x",)
 
@@ -82,7 +84,7 @@ def test_parquet_types_that_are_numbers(tmp_path):
         "dotted.name": [0.5, 0.25],
         "label": pa.array(["u", "v"]).dictionary_encode(),
     }
-    loaded = load_table(parquet(tmp_path, columns))
+    loaded = load_file(parquet(tmp_path, columns))
     assert loaded.inputs.tolist() == [[1, 1.25, 1, 1, 2.0**60, 0.5], [0, 2.5, 2, 2, 1, 0.25]]
     assert loaded.class_names == ("u", "v")
 
@@ -91,16 +93,16 @@ def test_a_column_that_float32_does_not_hold_is_told_of_and_loaded_all_the_same(
     times = [1_700_000_000 + second for second in range(400)]
     text = "".join(f"{row % 7},{time}\n" for row, time in enumerate(times))
     for path in (write(tmp_path, f"x,time\n{text}"), parquet(tmp_path, {"x": np.arange(400) % 7, "time": times})):
-        loaded = load_table(path)
+        loaded = load_file(path)
         assert len(np.unique(loaded.inputs[:, 1])) < 10
         assert loaded.lost.startswith(f"column 'time' reaches 1.7e+09 and varies by {np.std(times):g}, which float32")
-        assert load_table(path, columns=["x"]).lost == ""
+        assert load_file(path, columns=["x"]).lost == ""
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "cannot be read as a table"),
+        ("", "cannot be read"),
         ("x,label\n", "no rows"),
         ("label\na\n", "0 feature columns"),
         ("x,x,label\n1,2,a\n", "two columns called 'x'"),
@@ -120,12 +122,12 @@ def test_a_column_that_float32_does_not_hold_is_told_of_and_loaded_all_the_same(
 def test_bad_tables(tmp_path, text, words, one_line):
     path = write(tmp_path, text)
     with pytest.raises(DataError) as caught:
-        load_table(path)
+        load_file(path)
     one_line(caught, words, str(path))
 
 
 def test_bytes_that_are_not_utf8_tell_classes_apart_all_the_same(tmp_path):
-    loaded = load_table(write(tmp_path, b"x,label\n1,\xff\n2,\xfe\n"))
+    loaded = load_file(write(tmp_path, b"x,label\n1,\xff\n2,\xfe\n"))
     assert loaded.labels.tolist() == [1, 0]
     assert loaded.class_names == ("\\xfe", "\\xff")
 
@@ -133,11 +135,11 @@ def test_bytes_that_are_not_utf8_tell_classes_apart_all_the_same(tmp_path):
 def test_a_missing_class_or_feature_column_is_named(tmp_path):
     path = write(tmp_path, "x,y\n1,2\n")
     with pytest.raises(DataError, match="no column 'species': its columns are x, y"):
-        load_table(path, label="species")
+        load_file(path, label="species")
     with pytest.raises(DataError, match="lacks column 'z': it has x, y"):
-        load_table(path, columns=["x", "z"])
+        load_file(path, columns=["x", "z"])
     with pytest.raises(DataError, match="lacks column 'z': it has two lines"):
-        load_table(write(tmp_path, '"two\nlines"\n1\n'), columns=["z"])
+        load_file(write(tmp_path, '"two\nlines"\n1\n'), columns=["z"])
 
 
 @pytest.mark.parametrize(
@@ -151,13 +153,13 @@ def test_a_missing_class_or_feature_column_is_named(tmp_path):
 )
 def test_parquet_columns_that_are_no_numbers(tmp_path, cells, words, one_line):
     with pytest.raises(DataError) as caught:
-        load_table(parquet(tmp_path, {"x": cells, "label": ["a"]}))
+        load_file(parquet(tmp_path, {"x": cells, "label": ["a"]}))
     one_line(caught, words)
 
 
 def test_fractional_classes_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"label 0\.5 is not a class"):
-        load_table(parquet(tmp_path, {"x": [1.0], "label": [0.5]}))
+        load_file(parquet(tmp_path, {"x": [1.0], "label": [0.5]}))
 
 
 def test_a_damaged_parquet_file(tmp_path, one_line):
@@ -167,7 +169,7 @@ def test_a_damaged_parquet_file(tmp_path, one_line):
     for damaged in (whole[:500], whole[::-1], whole[:4] + b"\xff" * 300 + whole[304:], renamed, b""):
         path.write_bytes(damaged)
         with pytest.raises(DataError) as caught:
-            load_table(path)
+            load_file(path)
         one_line(caught, str(path))
 
 
@@ -199,7 +201,7 @@ def test_ragged_rows_keep_their_places_across_blocks(tmp_path):
     ragged = set(range(0, rows, 1000)) | set(range(rows - 5, rows))
     lines = [str(row) if row in ragged else f"{row},{row}.25,padding" for row in range(rows)]
     path = write(tmp_path, "x,y,z\n" + "\n".join(lines))
-    blocks = list(read_blocks(path, ["x", "y"]))
+    blocks = list(Csv().read(path, ["x", "y"]))
     assert len(blocks) > 2
     inputs = np.concatenate([block.inputs for block in blocks])
     errors = [error for block in blocks for error in block.errors]
@@ -209,8 +211,62 @@ def test_ragged_rows_keep_their_places_across_blocks(tmp_path):
 
 def test_parquet_is_read_in_blocks(tmp_path):
     path = parquet(tmp_path, {"x": np.arange(20_000.0), "y": [None if row == 9000 else row for row in range(20_000)]})
-    blocks = list(read_blocks(path, ["y", "x"]))
-    assert [len(block.errors) for block in blocks] == [8192, 8192, 3616]
+    blocks = list(Parquet().read(path, ["y", "x"]))
+    assert [len(block.errors) for block in blocks] == [4096] * 4 + [3616]
     inputs, errors = rows_of(path, ["y", "x"])
     assert [row for row, error in enumerate(errors) if error] == [9000]
     assert np.array_equal(np.delete(inputs[:, 1], 9000), np.delete(np.arange(20_000), 9000))
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**9), 10**9), min_size=1))
+def test_numbers_as_python_writes_them_are_read(values):
+    plain = _to_numbers(pa.array([repr(value) for value in values])).tolist()
+    assert plain == [float(value) for value in values]
+    with_a_bad_one = _to_numbers(pa.array(["x", *(f" {value!r}\t" for value in values)])).tolist()
+    assert math.isnan(with_a_bad_one[0])
+    assert with_a_bad_one[1:] == plain
+
+
+@given(st.lists(st.text("0123456789+-.eEx_ inf\u0663", max_size=6)))
+def test_any_text_is_a_number_or_nan(cells):
+    for cell, value in zip(cells, _to_numbers(pa.array([*cells, "x"])), strict=False):
+        try:
+            expected = float(cell)
+        except ValueError:
+            assert math.isnan(value)
+        else:
+            assert math.isnan(value) or value == expected
+
+
+def test_a_reason_names_the_column_and_the_cell():
+    assert _reason_not_finite("x", None) == _reason_not_finite("x", " ") == "column 'x' is empty"
+    assert "inf" in _reason_not_finite("x", math.inf)
+    assert len(_reason_not_finite("x", "long" * 1000)) < 100
+
+
+def test_labels_of_any_type():
+    assert _to_labels(pa.array([b"a", b"b"])) == ["a", "b"]
+    assert _to_labels(pa.array([1, None])) == [1, None]
+
+
+@given(st.binary(max_size=60))
+@example("größer\r\n\n".encode())
+@example(b"\r\n\xff\r\n\n\r")
+@example("größer".encode()[:-5])
+@example(b"a" * (BLOCK_BYTES - 1) + "ö".encode() + b"a" * BLOCK_BYTES)  # a character in two blocks
+@example(b"a" * (BLOCK_BYTES - 1) + "ö".encode() + b"a" * BLOCK_BYTES + b"\xff")
+def test_any_bytes_come_out_as_utf8(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "bytes"
+    path.write_bytes(content)
+    with valid_utf8(path) as valid:
+        assert valid.read_bytes() == content.decode(errors="backslashreplace").encode()
+
+
+@pytest.mark.parametrize("content", ["größer".encode(), b"\xff"])
+def test_only_what_is_not_utf8_is_copied_and_the_copy_goes(tmp_path, content):
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    with valid_utf8(path) as valid:
+        assert (valid == path) == (content != b"\xff")
+    assert valid.exists() == (valid == path)
+    assert path.read_bytes() == content

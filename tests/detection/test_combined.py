@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from besnn.detection import CombinedScore, ConformalThreshold
-from besnn.detection.tail import EmpiricalTail
+from besnn.detection.combined import TailProbability
 from besnn.errors import InputError
 
 NUMBERS = st.lists(st.integers(-3, 3).map(float) | st.floats(-100, 100, width=32), min_size=5, max_size=40)
@@ -28,7 +29,7 @@ def two_scores(n: int, seed: int, strange: float = 0.0) -> dict[str, torch.Tenso
 def test_surprise_at_the_reference_is_minus_log_p() -> None:
     reference = np.random.default_rng(0).integers(0, 50, size=200).astype(float)
     expected = -np.log((1 + (reference[None] >= reference[:, None]).sum(1)) / 201)
-    found = EmpiricalTail(torch.from_numpy(reference)).surprise(torch.from_numpy(reference))
+    found = TailProbability(torch.from_numpy(reference)).surprise(torch.from_numpy(reference))
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -37,7 +38,7 @@ def test_surprise_at_the_reference_is_minus_log_p() -> None:
 def test_surprise_rises_and_never_ties_beyond_the_reference(reference: list[float], scores: list[float]) -> None:
     if min(reference) == max(reference):
         reference[0] += 1
-    tail = EmpiricalTail(torch.tensor(reference))
+    tail = TailProbability(torch.tensor(reference))
     surprise = tail.surprise(torch.tensor(sorted(scores)))
     assert (surprise >= 0).all()
     assert (surprise.diff() >= -1e-5).all()
@@ -49,22 +50,22 @@ def test_the_tail_is_that_of_an_exponential() -> None:
     """For exponential scores −log p is the score itself, and must stay so beyond the data."""
     reference = torch.from_numpy(np.random.default_rng(0).exponential(size=20000))
     far = torch.tensor([15.0, 30.0], dtype=torch.float64)
-    torch.testing.assert_close(EmpiricalTail(reference).surprise(far), far, rtol=0.15, atol=0)
+    torch.testing.assert_close(TailProbability(reference).surprise(far), far, rtol=0.15, atol=0)
 
 
 def test_infinite_scores_are_the_extremes() -> None:
-    tail = EmpiricalTail(torch.arange(10.0))
+    tail = TailProbability(torch.arange(10.0))
     assert tail.surprise(torch.tensor([-math.inf, math.inf])).tolist() == [0.0, math.inf]
 
 
 def test_single_precision_scores_among_double_precision_neighbours() -> None:
     reference = torch.tensor([0.0, 1.0, 1.0 + 1e-12, 2.0], dtype=torch.float64)
-    assert EmpiricalTail(reference).surprise(torch.tensor([1.0])).isfinite().all()
+    assert TailProbability(reference).surprise(torch.tensor([1.0])).isfinite().all()
 
 
 def test_combination_is_the_sum_of_surprises() -> None:
     reference, batch = two_scores(500, 0), two_scores(30, 1)
-    expected = sum(EmpiricalTail(reference[name]).surprise(batch[name]) for name in reference)
+    expected = sum(TailProbability(reference[name]).surprise(batch[name]) for name in reference)
     torch.testing.assert_close(CombinedScore(reference).score(batch), expected)
 
 
@@ -109,3 +110,41 @@ def test_refuses_other_scores_than_the_reference_has() -> None:
         CombinedScore({})
     with pytest.raises(InputError, match=r"\['entropy'\].*\['density', 'entropy'\]"):
         CombinedScore(two_scores(50, 0)).score({"entropy": torch.ones(3)})
+
+
+references = hnp.arrays(np.float64, st.integers(2, 60), elements=st.floats(-10, 10)).filter(lambda a: np.ptp(a) > 1e-3)
+
+
+@given(references)
+def test_at_a_knot_the_surprise_is_that_of_the_share_at_least_as_high(reference):
+    tail = TailProbability(torch.from_numpy(reference))
+    shares = [(1 + np.sum(reference >= knot)) / (1 + len(reference)) for knot in tail.knots.tolist()]
+    np.testing.assert_allclose(tail.surprise(tail.knots).numpy(), -np.log(shares), rtol=1e-9, atol=1e-12)
+    assert {reference.min(), reference.max()} <= set(tail.knots.tolist())
+
+
+@given(references, st.floats(-20, 20), st.floats(0, 5))
+def test_the_surprise_never_falls_as_the_score_rises(reference, score, step):
+    low, high = TailProbability(torch.from_numpy(reference)).surprise(torch.tensor([score, score + step], dtype=torch.float64))
+    assert 0 <= low <= high
+
+
+def test_a_rounding_error_is_no_leap_where_scores_nearly_tie():
+    generator = torch.Generator().manual_seed(0)
+    spread = 2 * torch.rand(700, generator=generator, dtype=torch.float64)
+    saturated = math.log(10) - 1e-6 * torch.rand(300, generator=generator, dtype=torch.float64)
+    tail = TailProbability(torch.cat([spread, saturated]))
+    near = saturated - 1e-7
+    assert float((tail.surprise(saturated) - tail.surprise(near)).abs().max()) < 1e-4
+
+
+def test_scores_that_differ_by_rounding_alone_are_all_alike():
+    tail = TailProbability(torch.tensor([2.3, 2.3000002]))
+    low, high = tail.surprise(torch.tensor([2.3, 2.3000002]))
+    assert float(high - low) < 0.05
+
+
+@pytest.mark.parametrize("reference", [[1.0], [1.0, 1.0], [0.0, float("nan")]])
+def test_references_that_tell_nothing_are_refused(reference):
+    with pytest.raises(InputError, match="reference scores"):
+        TailProbability(torch.tensor(reference))

@@ -1,4 +1,4 @@
-"""Conformal thresholds: exact ranks, the guarantee by simulation, ties, and refusals."""
+"""Conformal thresholds, overall and per group, and Benjamini–Hochberg selection: exactness, guarantees, refusals."""
 
 import math
 from fractions import Fraction
@@ -6,11 +6,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, binom
+from scipy.stats import beta, binom, false_discovery_control
 
-from besnn.detection import ConformalThreshold
+from besnn.detection import ConformalThreshold, MondrianThreshold, benjamini_hochberg, p_values
 from besnn.detection.conformal import conformal_rank
 from besnn.errors import InputError
 
@@ -101,6 +101,7 @@ def test_p_values_equal_their_definition_and_decide_alike(calibration: list[floa
     queries = np.array(scores + calibration)
     expected = brute_force_p_values(np.array(calibration), queries)
     np.testing.assert_array_equal(threshold.p_values(queries), expected)
+    np.testing.assert_array_equal(p_values(queries, calibration), expected)
     np.testing.assert_array_equal(threshold.is_ood(queries), queries > threshold.threshold)
     np.testing.assert_array_equal(threshold.is_ood(queries), expected <= alpha)
 
@@ -137,7 +138,7 @@ def test_precisions_mix_without_losing_ties() -> None:
     [
         ([], "no calibration scores"),
         ([0.5] * 100, "all calibration scores equal 0.5"),
-        ([*range(50), math.inf], "hold inf"),
+        ([*range(50), math.inf], "contain inf"),
         ([*range(50), math.nan], "hold 1 NaN"),
         (torch.zeros(50, 2), r"shape \[50, 2\]"),
         (["a", "b"], "not numbers"),
@@ -160,3 +161,104 @@ def test_refuses_rates_outside_the_unit_interval(rate: float) -> None:
 def test_refuses_nan_scores() -> None:
     with pytest.raises(InputError, match="scores hold 1 NaN"):
         ConformalThreshold(range(100)).p_values([1.0, math.nan])
+
+
+def grouped(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores whose spread depends on the group."""
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(3, size=n)
+    return rng.exponential(1.0 + 4.0 * groups), groups
+
+
+def test_mondrian_equals_one_threshold_per_group() -> None:
+    scores, groups = grouped(400, 0)
+    new_scores, new_groups = grouped(300, 1)
+    mondrian = MondrianThreshold(scores, groups, alpha=0.1, delta=0.2)
+    p_values, decisions = mondrian.p_values(new_scores, new_groups), mondrian.is_ood(new_scores, new_groups)
+    assert isinstance(p_values, np.ndarray)
+    for group in range(3):
+        alone = ConformalThreshold(scores[groups == group], alpha=0.1, delta=0.2)
+        assert mondrian.thresholds[group].threshold == alone.threshold
+        inside = new_groups == group
+        np.testing.assert_array_equal(p_values[inside], alone.p_values(new_scores[inside]))
+        np.testing.assert_array_equal(decisions[inside], alone.is_ood(new_scores[inside]))
+
+
+def test_mondrian_keeps_the_false_alarm_rate_in_every_group() -> None:
+    rates, pooled = [], []
+    for repetition in range(300):
+        scores, groups = grouped(300, 2 * repetition)
+        new_scores, new_groups = grouped(300, 2 * repetition + 1)
+        decisions = MondrianThreshold(scores, groups, alpha=0.1).is_ood(new_scores, new_groups)
+        rates.append([decisions[new_groups == group].mean() for group in range(3)])
+        pooled.append(ConformalThreshold(scores, alpha=0.1).is_ood(new_scores)[new_groups == 2].mean())
+    error = np.std(rates, axis=0) / np.sqrt(len(rates))
+    assert (np.mean(rates, axis=0) <= 0.1 + 3 * error).all()
+    assert np.mean(pooled) > 0.15  # a single threshold would break the promise for the widest group
+
+
+def test_mondrian_answers_tensors_with_tensors() -> None:
+    scores, groups = map(torch.from_numpy, grouped(300, 0))
+    mondrian = MondrianThreshold(scores.float(), groups)
+    p_values = mondrian.p_values(scores.float(), groups)
+    assert p_values.dtype == torch.float32
+    assert torch.equal(mondrian.is_ood(scores.float(), groups), p_values <= 0.05)
+
+
+@pytest.mark.parametrize(
+    ("scores", "groups", "message"),
+    [
+        ([], [], "no calibration scores"),
+        ([*range(30)], [0] * 28 + [7] * 2, "group 7: 2 calibration scores are too few"),
+        ([*range(30)], [0] * 29, r"shape \[30\] and groups \[29\]"),
+        ([*range(30)], ["shoe"] * 30, "groups have dtype <U4"),
+        ([*range(30)], [0.5] * 30, "groups have dtype float64"),
+    ],
+)
+def test_mondrian_refuses_unusable_groups(scores: list[float], groups: list[int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MondrianThreshold(scores, groups)
+
+
+def test_mondrian_refuses_a_group_it_was_not_calibrated_for() -> None:
+    with pytest.raises(InputError, match=r"group 4 has no threshold.*known: \[0\]"):
+        MondrianThreshold([*range(30)], [0] * 30).p_values([1.0, 2.0], [0, 4])
+
+
+@given(
+    p_values=st.lists(st.integers(1, 40).map(lambda k: k / 40) | st.floats(0, 1), min_size=1, max_size=40),
+    q=st.floats(0.01, 0.99),
+)
+def test_benjamini_hochberg_selects_what_scipy_selects(p_values: list[float], q: float) -> None:
+    adjusted = false_discovery_control(p_values)
+    assume(np.abs(adjusted - q).min() > 1e-9)  # the two round differently at equality
+    np.testing.assert_array_equal(benjamini_hochberg(p_values, q), adjusted <= q)
+
+
+def test_benjamini_hochberg_answers_tensors_with_tensors() -> None:
+    mask = benjamini_hochberg(torch.tensor([0.9, 0.01]), q=0.1)
+    assert torch.equal(mask, torch.tensor([False, True]))
+    assert not benjamini_hochberg(torch.tensor([0.9, 0.8]), q=0.1).any()
+    assert benjamini_hochberg([], q=0.1).shape == (0,)
+
+
+def test_benjamini_hochberg_bounds_the_false_discovery_rate_of_conformal_p_values() -> None:
+    rng, q = np.random.default_rng(0), 0.2
+    false_share, found = [], []
+    for _ in range(500):
+        strange = np.arange(200) < 40
+        scores = rng.normal(size=200) + 3.0 * strange
+        mask = benjamini_hochberg(ConformalThreshold(rng.normal(size=500)).p_values(scores), q)
+        false_share.append((mask & ~strange).sum() / max(mask.sum(), 1))
+        found.append((mask & strange).sum() / 40)
+    assert np.mean(false_share) <= q + 3 * np.std(false_share) / np.sqrt(500)
+    assert np.mean(found) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("p_values", "q", "message"),
+    [([0.5], 0.0, "q=0.0"), ([0.5], 1.0, "q=1.0"), ([1.5], 0.1, "p-value 1.5"), ([[0.5]], 0.1, r"shape \[1, 1\]")],
+)
+def test_benjamini_hochberg_refuses_what_is_no_probability(p_values: list[float], q: float, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        benjamini_hochberg(p_values, q)

@@ -6,7 +6,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from besnn.data import keep_classes, load
 from besnn.training.choose_score import fit_scoring
-from besnn.training.fabric import make_fabric
+from besnn.training.device import make_fabric
 from besnn.training.fit import fit_detector
 from experiments.benchmarks import benchmark_of
 from experiments.detection import fit_every_density, measure_detection
@@ -47,15 +47,15 @@ def test_layers_apart_are_combined_for_every_method_but_decide_for_one(
     (run,) = table1_runs("cifar10", [1], settings, methods=[method])
     fields = execute(run, measure_detection, workspace)
     fitted = fit_detector(run.recipe, load("cifar10", data_dir=workspace.data_dir), fabric=make_fabric("fp32", "cpu"))
-    detector, validation = fitted.detector, fitted.parts.validation
+    detector, validation = fitted.detector, fitted.split.validation
     own = detector.model.default_score
     assert fields["default_score"] == ("combined" if method == "be-snn" else own)
     blocks = [f"{kind} at {layer}" for kind in ("nearest-neighbour", "class-gaussian") for layer in ("trunk.2", "trunk")]
     assert {own, *blocks, "combined"} <= fields["scores"].keys()
     assert not {"nearest-neighbour", "class-gaussian"} & fields["scores"].keys()
 
-    fit_scoring(detector, run.recipe.score.model_copy(update={"name": "combined"}), fitted.parts.training, validation)
-    assert set(detector.scoring.combined.reference) == {own, *blocks[:2]}  # the first kind alone
+    fit_scoring(detector, run.recipe.score.model_copy(update={"name": "combined"}), fitted.split.training, validation)
+    assert set(detector.scoring.combined.tails) == {own, *blocks[:2]}  # the first kind alone
     assert len(validation) == round(benchmark_of("cifar10").held_out * 450)
     test, svhn = (load(name, split="test", data_dir=workspace.data_dir) for name in ("cifar10", "svhn"))
     is_svhn = np.repeat([0, 1], [len(test), len(svhn)])
@@ -68,17 +68,17 @@ def test_densities_that_are_fitted_later_change_no_decision(workspace: Workspace
     settings = (*small["cifar10"], "score.layer=trunk.2,trunk")
     (run,) = table1_runs("cifar10", [0], settings, methods=["softmax"])
     fitted = fit_detector(run.recipe, load("cifar10", data_dir=workspace.data_dir), fabric=make_fabric("fp32", "cpu"))
-    detector, inputs = fitted.detector, fitted.parts.validation.inputs
+    detector, inputs = fitted.detector, fitted.split.validation.inputs
     before = detector.score(inputs)
-    fit_every_density(detector, run.recipe.score, fitted.parts.training)
+    fit_every_density(detector, run.recipe.score, fitted.split.training)
     assert np.array_equal(detector.score(inputs), before)
     assert detector.scoring.combined is None  # without data to combine against
     alone = {name: detector.score(inputs, name) for name in detector.scoring.densities}
     assert len(alone) == 4
-    fit_every_density(detector, run.recipe.score, fitted.parts.training, fitted.parts.validation)
+    fit_every_density(detector, run.recipe.score, fitted.split.training, fitted.split.validation)
     assert np.array_equal(detector.score(inputs), before)
     of_first_kind = {"nearest-neighbour at trunk.2", "nearest-neighbour at trunk"}
-    assert set(detector.scoring.combined.reference) == {detector.model.default_score} | of_first_kind
+    assert set(detector.scoring.combined.tails) == {detector.model.default_score} | of_first_kind
     for name, scores in alone.items():  # what was fitted stays
         assert np.array_equal(detector.score(inputs, name), scores)
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 
 from besnn.data import load
 from besnn.errors import DataError
-from besnn.training.fabric import make_fabric
+from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
 from besnn.training.record import read_record
 from experiments.figure1 import PANELS, PLANE, RING_EDGES, draw_figure1, figure1_runs, measure_confidence
@@ -61,7 +61,7 @@ def test_rings_and_share_say_what_the_map_shows(runs: list[Run], done: Workspace
     fields = read_record(done.record(run))
     with np.load(done.record(run).with_suffix(".npz")) as arrays:
         confidence = arrays["confidence"].astype(float)
-    distance = cdist(PLANE.points, np.asarray(fitted(run).parts.training.inputs)).min(axis=1)  # type: ignore[union-attr]
+    distance = cdist(PLANE.points, np.asarray(fitted(run).split.training.inputs)).min(axis=1)  # type: ignore[union-attr]
     for ring in fields["rings"]:
         inside = confidence[(distance >= ring["inner"]) & (distance < ring["outer"])]
         assert ring["n"] == len(inside)

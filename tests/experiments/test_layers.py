@@ -6,11 +6,11 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from besnn.data import load, made_up_outliers
-from besnn.detection.combined import CombinedScore
+from besnn.detection import CombinedScore
 from besnn.errors import InputError
-from besnn.model.inner import layer_names
+from besnn.model.feature_layers import layer_names
 from besnn.training import build_method, load_recipe
-from besnn.training.fabric import make_fabric
+from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
 from besnn.training.record import write_record
 from experiments.hunt import hunt_runs
@@ -50,7 +50,7 @@ def fitted(fit, small_generator):
 @pytest.fixture(scope="module")
 def densities(fitted):
     config = fitted.detector.recipe.score.model_copy(update={"stored_rows": 20})
-    return fit_layers(fitted.detector, LAYERS, config, fitted.parts.training)
+    return fit_layers(fitted.detector, LAYERS, config, fitted.split.training)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_backbone_without_a_choice_of_layers_has_no_candidates():
 @pytest.mark.parametrize("method", ["be-snn", "deep-ensemble"])
 def test_one_pass_reads_what_the_detector_reads_layer_by_layer(method, fit, fitted):
     fitted = fitted if method == "be-snn" else fit(method)
-    detector, inputs = fitted.detector, fitted.parts.validation.inputs
+    detector, inputs = fitted.detector, fitted.split.validation.inputs
     layers = [*LAYERS, "head+trunk.stem"]
     for evidence, features in layer_outputs(detector, layers, inputs):
         assert list(features) == layers
@@ -84,10 +84,10 @@ def test_one_pass_reads_what_the_detector_reads_layer_by_layer(method, fit, fitt
 
 def test_a_score_is_the_distance_to_the_kth_nearest_stored_feature(fitted, densities):
     detector, k = fitted.detector, fitted.detector.recipe.score.neighbour
-    scores = layer_scores(detector, densities, fitted.parts.validation.inputs)
-    rows = np.sort(np.random.default_rng(0).choice(len(fitted.parts.training), 20, replace=False))
-    (_, stored), *_ = layer_outputs(detector, LAYERS, fitted.parts.training.subset(rows).inputs)
-    (_, asked), *_ = layer_outputs(detector, LAYERS, fitted.parts.validation.inputs)
+    scores = layer_scores(detector, densities, fitted.split.validation.inputs)
+    rows = np.sort(np.random.default_rng(0).choice(len(fitted.split.training), 20, replace=False))
+    (_, stored), *_ = layer_outputs(detector, LAYERS, fitted.split.training.subset(rows).inputs)
+    (_, asked), *_ = layer_outputs(detector, LAYERS, fitted.split.validation.inputs)
     for layer in LAYERS:
         unit = [torch.nn.functional.normalize(each[layer].double(), dim=-1) for each in (asked, stored)]
         distances = 1 - torch.einsum("mid, mjd -> mij", *unit)
@@ -96,7 +96,7 @@ def test_a_score_is_the_distance_to_the_kth_nearest_stored_feature(fitted, densi
 
 
 def test_made_up_outliers_judge_each_layer_and_their_combination(fitted, densities):
-    detector, validation = fitted.detector, fitted.parts.validation
+    detector, validation = fitted.detector, fitted.split.validation
     table = made_up_by_layer(detector, densities, validation)
     kinds = made_up_outliers(validation.inputs)
     assert all(set(of_kinds) == set(kinds) for of_kinds in table.values())
@@ -117,8 +117,8 @@ def test_made_up_outliers_judge_each_layer_and_their_combination(fitted, densiti
 
 
 def test_without_layers_nothing_is_done(fitted):
-    assert fit_layers(fitted.detector, (), fitted.detector.recipe.score, fitted.parts.training) == {}
-    assert made_up_by_layer(fitted.detector, {}, fitted.parts.validation) == {}
+    assert fit_layers(fitted.detector, (), fitted.detector.recipe.score, fitted.split.training) == {}
+    assert made_up_by_layer(fitted.detector, {}, fitted.split.validation) == {}
 
 
 def test_the_table_has_a_column_a_layer(tmp_path):

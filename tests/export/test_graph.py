@@ -3,12 +3,9 @@
 import pytest
 import torch
 
-from besnn.detection import ClassGaussianDensity, NearestNeighbourDensity
-from besnn.detection.block import BlockDensity
-from besnn.detection.combined import CombinedScore
-from besnn.detection.scoring import Scoring
-from besnn.errors import InputError
-from besnn.export.graph import _density_network, _ScoreNetwork
+from besnn.detection import ClassGaussianDensity, CombinedScore, NearestNeighbourDensity, ScoreSet
+from besnn.detection.densities import LayerDensity
+from besnn.export.graph import _ScoreNetwork
 
 LABELS = torch.arange(200) % 4
 
@@ -25,7 +22,7 @@ def features(n: int, seed: int, spread: float) -> torch.Tensor:
 def test_nearest_neighbours(metric: str, k: int, spread: float) -> None:
     density = NearestNeighbourDensity(k=k, metric=metric).fit(features(200, 0, spread))
     batch = features(50, 1, spread)
-    found, expected = _density_network(density)(batch), density.score(batch)
+    found, expected = density.network()(batch), density.score(batch)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7 if metric == "cosine" else 1e-4)
 
 
@@ -33,13 +30,13 @@ def test_nearest_neighbours(metric: str, k: int, spread: float) -> None:
 def test_class_gaussians(covariance: str) -> None:
     density = ClassGaussianDensity(covariance, shrinkage=0.1).fit(features(200, 0, 1.0), LABELS)
     batch = features(50, 1, 3.0)
-    torch.testing.assert_close(_density_network(density)(batch).float(), density.score(batch), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(density.network()(batch).float(), density.score(batch), rtol=1e-5, atol=1e-5)
 
 
 BLOCKS = {
-    "nearest-neighbour at trunk.3": lambda: BlockDensity(NearestNeighbourDensity(k=3), 0, 2),
-    "class-gaussian at trunk.3+trunk": lambda: BlockDensity(ClassGaussianDensity(shrinkage=0.1), 1, 2),
-    "nearest-neighbour at trunk": lambda: BlockDensity(NearestNeighbourDensity(k=2), 1, 3),
+    "nearest-neighbour at trunk.3": lambda: LayerDensity(NearestNeighbourDensity(k=3), 0, 2),
+    "class-gaussian at trunk.3+trunk": lambda: LayerDensity(ClassGaussianDensity(shrinkage=0.1), 1, 2),
+    "nearest-neighbour at trunk": lambda: LayerDensity(NearestNeighbourDensity(k=2), 1, 3),
 }
 
 
@@ -47,16 +44,11 @@ BLOCKS = {
 def test_scores_of_layers_apart(name: str) -> None:
     torch.manual_seed(0)
     densities = {name: make().fit(features(200, 0, 1.0), LABELS) for name, make in BLOCKS.items()}
-    parts = Scoring("logits", "predictive-entropy", densities)
+    parts = ScoreSet("logits", "predictive-entropy", densities)
     evidence, held_out = torch.randn(2, 80, 4), features(80, 1, 1.2)
     combined = CombinedScore({each: parts.score(evidence, held_out, each) for each in ("predictive-entropy", *BLOCKS)})
-    scoring = Scoring("logits", "predictive-entropy", densities, combined).keep(name)
+    scoring = ScoreSet("logits", "predictive-entropy", densities, combined).keep(name)
     evidence, batch = torch.randn(2, 50, 4), features(50, 2, 1.5)
     expected = scoring.score(evidence, batch)
     torch.testing.assert_close(_ScoreNetwork(scoring)(evidence, batch), expected.float(), rtol=1e-3, atol=1e-4)
     assert len(expected.unique()) > 40
-
-
-def test_an_unknown_density_says_that_it_has_no_exportable_form() -> None:
-    with pytest.raises(InputError, match="type object"):
-        _density_network(object())

@@ -96,7 +96,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def switch() -> None:
         for module in ("layer", "norm"):
-            monkeypatch.setattr(f"besnn.layers.{module}.is_quick", lambda x: x.ndim > 2 and x.numel() > 0)
+            monkeypatch.setattr(f"besnn.layers.{module}.use_kernels", lambda x: x.ndim > 2 and x.numel() > 0)
 
     return switch
 

@@ -147,7 +147,7 @@ def test_parametrised_after_conversion(parametrise, oracle):
     ids=lambda m: type(m).__name__,
 )
 def test_converting_twice(converted):
-    with pytest.raises(InputError, match="is a batch-ensemble layer already: convert the plain module"):
+    with pytest.raises(InputError, match="is already a batch-ensemble layer: convert the plain module"):
         batch_ensemble(nn.Sequential(converted), 2)
 
 
@@ -195,7 +195,7 @@ def test_share_as_one_string():
         batch_ensemble(nn.Sequential(nn.Linear(2, 2)), 2, share="0")
 
 
-@pytest.mark.parametrize("members", [0, 2.0, True])
+@pytest.mark.parametrize("members", [0, 2.0])
 def test_wrong_members(members):
     with pytest.raises(InputError, match="members="):
         batch_ensemble(nn.Linear(2, 2), members)

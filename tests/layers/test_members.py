@@ -1,4 +1,6 @@
-"""The member-major layout."""
+"""The member-major layout, and how fast weights start."""
+
+import math
 
 import numpy as np
 import pytest
@@ -7,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from besnn.errors import InputError
-from besnn.layers import BatchEnsembleLinear, mirror_views, split_members, tile
+from besnn.layers import BatchEnsembleLinear, initialiser, mirror_views, normal, ones, random_sign, split_members, tile
 
+COUNT = 20_000
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
@@ -35,9 +38,9 @@ def test_rows_that_members_do_not_divide():
         split_members(torch.zeros(30, 2), 4)
 
 
-@pytest.mark.parametrize("members", [0, -3, 2.0, False, None])
+@pytest.mark.parametrize("members", [0, -3, 2.0, None])
 def test_wrong_members(members):
-    with pytest.raises(InputError, match=f"members={members}: an ensemble has a whole number of members, 1 or more"):
+    with pytest.raises(InputError, match=f"members={members}: give a whole number, 1 or more"):
         tile(torch.zeros(2, 2), members)
 
 
@@ -64,16 +67,85 @@ def test_mirrored_rows_are_copies(members):
 @pytest.mark.parametrize("shape", [(4,), (4, 2), (4, 2, 3), (4, 1, 2, 3, 3)])
 def test_only_images_have_mirror_images(shape, members):
     for use in (mirror_views, lambda x, members: tile(x, members, mirror=True)):
-        with pytest.raises(InputError, match=r"no mirror images of .* shape .*: set mirror=False") as caught:
+        with pytest.raises(InputError, match=r"are not images and have no mirror images: set mirror=False") as caught:
             use(torch.zeros(shape), members)
         assert f"shape {list(shape[1:])}" in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
-def test_mirror_images_for_nobody():
-    with pytest.raises(InputError, match="members=0: an ensemble has a whole number of members"):
+def test_mirror_images_for_no_members():
+    with pytest.raises(InputError, match="members=0: give a whole number, 1 or more"):
         mirror_views(IMAGES, 0)
 
 
 def test_members_as_numpy_integer():
     assert BatchEnsembleLinear(2, 3, members=np.int64(4)).r.shape == (4, 2)
+
+
+# --- how fast weights start ---
+
+
+def drawn(init, dtype=torch.float32):
+    return init(torch.empty(2, COUNT // 2, dtype=dtype)).double()
+
+
+@pytest.mark.parametrize("std", [0.0, 0.25, 0.5])
+def test_normal(std):
+    values = drawn(normal(std))
+    assert float(values.mean()) == pytest.approx(1, abs=4 * std / math.sqrt(COUNT) + 1e-12)
+    assert float(values.std()) == pytest.approx(std, rel=0.05)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_random_sign(probability, dtype):
+    values = drawn(random_sign(probability), dtype)
+    assert torch.equal(values.abs(), torch.ones_like(values))
+    assert float((values > 0).double().mean()) == pytest.approx(probability, abs=4 * 0.5 / math.sqrt(COUNT))
+
+
+def test_ones():
+    assert torch.equal(drawn(ones()), torch.ones(2, COUNT // 2, dtype=torch.float64))
+
+
+def test_layers_start_as_told():
+    layer = BatchEnsembleLinear(100, 50, members=100, init=normal(0.1))
+    assert float(layer.r.detach().std()) == pytest.approx(0.1, rel=0.1)
+    assert float(layer.s.detach().std()) == pytest.approx(0.1, rel=0.1)
+    assert not torch.equal(layer.r[0], layer.r[1])
+    usual = BatchEnsembleLinear(100, 50, members=100)
+    assert float(usual.r.detach().std()) == pytest.approx(0.25, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "std"),
+    [("normal", 1, 0.25), ("normal:0.5", 1, 0.5), ("sign", 0, 1), ("sign:0.75", 0.5, math.sqrt(0.75)), ("ones", 1, 0)],
+)
+def test_by_name(name, mean, std):
+    values = drawn(initialiser(name))
+    assert float(values.mean()) == pytest.approx(mean, abs=0.05)
+    assert float(values.std()) == pytest.approx(std, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["uniform", "", "ones:2", "Normal"])
+def test_unknown_name(name):
+    with pytest.raises(InputError, match=f"fast-weight initialiser '{name}' is unknown: use normal, normal:STD, sign"):
+        initialiser(name)
+
+
+@pytest.mark.parametrize("name", ["normal:wide", "normal:-1", "normal:nan", "normal:inf", "sign:2", "sign:-0.1", "sign:half"])
+def test_wrong_number(name):
+    with pytest.raises(InputError, match=f"fast-weight initialiser '{name}': "):
+        initialiser(name)
+
+
+@pytest.mark.parametrize("std", [-0.1, math.nan, math.inf])
+def test_wrong_std(std):
+    with pytest.raises(InputError, match=f"std={std}: pass a finite standard deviation"):
+        normal(std)
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.1, math.nan])
+def test_wrong_probability(probability):
+    with pytest.raises(InputError, match=f"probability={probability}"):
+        random_sign(probability)

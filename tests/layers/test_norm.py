@@ -24,7 +24,7 @@ OPTIONS = [{}, {"eps": 0.1}, {"momentum": 0.5}, {"momentum": None}, {"affine": F
 
 
 @pytest.fixture(params=["torch's", "quick"], autouse=True)
-def is_quick(request, as_on_a_gpu):
+def use_kernels(request, as_on_a_gpu):
     if request.param == "quick":
         as_on_a_gpu()
     return request.param == "quick"
@@ -75,10 +75,10 @@ def test_conversion_copies_the_state_to_every_member(kind, shake):
     assert norm.num_batches_tracked == plain.num_batches_tracked
 
 
-def test_the_quick_way_is_taken(kind, is_quick):
+def test_the_quick_way_is_taken(kind, use_kernels):
     member_norm, _, spatial = kind
     norm, x = member_norm(CHANNELS, members=MEMBERS), torch.randn(MEMBERS * BATCH, CHANNELS, *spatial)
-    assert (norm(x).grad_fn.name() == "_NormaliseBackward") == (is_quick and bool(spatial))
+    assert (norm(x).grad_fn.name() == "_NormaliseBackward") == (use_kernels and bool(spatial))
     assert norm.eval()(x).grad_fn.name() != "_NormaliseBackward"
 
 

@@ -88,7 +88,7 @@ def test_class_features_follow_the_generator_of_random_numbers(build):
 
 @pytest.mark.parametrize("samples", [0, -1])
 def test_class_features_without_samples(build, samples):
-    with pytest.raises(InputError, match=f"samples={samples}: draw at least one feature for each class"):
+    with pytest.raises(InputError, match=f"samples={samples}: draw at least one feature per class"):
         build().class_features(samples)
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from besnn.baselines import DeepEnsemble, SoftmaxClassifier
 from besnn.errors import InputError
-from besnn.layers.fuse import ConvReLU, FirstBlock
+from besnn.layers.folding.fuse import ConvReLU, FirstBlock
 from besnn.model import BESNN, InferenceNetwork, Preprocessing, fashion_convnet
 from besnn.model.inference import CPU_IMAGES, GPU_TYPE
 from besnn.training import build_method
@@ -390,5 +390,5 @@ class TestGpuPath:
 
         network._graphs = graphs
         recording = network._record(network._on_gpu, raw)
-        assert tried == [network._side_by_side, network._on_gpu]
+        assert tried == [network._members_in_parallel, network._on_gpu]
         assert torch.equal(recording(raw)[0], expected[0])

@@ -64,7 +64,7 @@ def test_another_shape_is_refused():
     ("mean", "std"), [(torch.zeros(2), torch.ones(3)), (torch.zeros(1), torch.ones(1)), (torch.zeros(3), torch.zeros(3))]
 )
 def test_numbers_that_do_not_fit_the_input_are_refused(mean, std):
-    with pytest.raises(InputError, match="one of each for every channel"):
+    with pytest.raises(InputError, match="one of each per channel"):
         Preprocessing((3, 8, 8), mean, std)
 
 

@@ -1,4 +1,4 @@
-"""One Ray of two cores for all tests, small models, and inputs of every kind with some that are bad."""
+"""One Ray cluster of two cores for all tests, small models, and inputs of every kind, some of them bad."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ def cluster() -> Iterator[str]:
     """The address of a Ray that ends with the tests; this process is connected to it."""
     ray = pytest.importorskip("ray")
     folder = tempfile.mkdtemp(prefix="ray-")  # a short path: there are sockets in it
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling; a busy machine would starve the workers else
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling; by default, other programs take precedence over workers
     context = ray.init(
         num_cpus=2,
         include_dashboard=False,
@@ -48,7 +48,7 @@ def cluster() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def moons_file(tiny_recipe: Callable[..., Recipe], moons: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A calibrated detector of Two Moons."""
+    """The file of a calibrated detector for Two Moons."""
     path = tmp_path_factory.mktemp("moons") / "moons.safetensors"
     fit_detector(tiny_recipe(), moons, fabric=make_fabric(accelerator="cpu")).detector.save(path)
     return path
@@ -56,7 +56,7 @@ def moons_file(tiny_recipe: Callable[..., Recipe], moons: Dataset, tmp_path_fact
 
 @pytest.fixture(scope="session")
 def stripes_file(tiny_recipe: Callable[..., Recipe], stripes: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A calibrated detector of images 8x8 of stripes."""
+    """The file of a calibrated detector for 8x8 images of stripes."""
     path = tmp_path_factory.mktemp("stripes") / "stripes.safetensors"
     recipe = tiny_recipe("calibration.alpha=0.1", "data.calibration=0.3")
     fit_detector(recipe, stripes, fabric=make_fabric(accelerator="cpu")).detector.save(path)
@@ -78,18 +78,18 @@ def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def photos(stripe_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of images with some that are none, and one that is hidden."""
+    """A folder of images, with two files that are not images and a hidden one."""
     folder = tmp_path_factory.mktemp("photos") / "photos"
     shutil.copytree(stripe_folder, folder)
-    (folder / "flat" / "00.png").write_bytes(b"no image")
-    (folder / "upright" / "notes.txt").write_text("nor this")
+    (folder / "flat" / "00.png").write_bytes(b"not an image")
+    (folder / "upright" / "notes.txt").write_text("not an image")
     (folder / ".hidden.png").write_bytes(b"")
     return folder
 
 
 @pytest.fixture
 def score_locally(tmp_path: Path) -> Callable[[Path, str], pa.Table]:
-    """What the local engine makes of inputs."""
+    """A function that scores inputs with the local engine."""
 
     def score(model: Path, source: str) -> pa.Table:
         target = tmp_path / "local.parquet"
@@ -101,7 +101,7 @@ def score_locally(tmp_path: Path) -> Callable[[Path, str], pa.Table]:
 
 @pytest.fixture(scope="session")
 def pack(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
-    """Packs a file or folder into an archive and returns its address there."""
+    """A function that packs a file or folder into an archive and returns its URL there."""
 
     def make(path: Path) -> str:
         archive = tmp_path_factory.mktemp("packed") / "all.zip"
@@ -114,7 +114,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
 
 
 class SilentHandler(SimpleHTTPRequestHandler):
-    """Serves files, and keeps no log."""
+    """Serves files without logging."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -122,12 +122,12 @@ class SilentHandler(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def web() -> Iterator[Callable[[Path], str]]:
-    """Puts a folder on a web server and returns its address there."""
+    """A function that puts a folder on a web server and returns its URL."""
     with ExitStack() as stack:
 
         def start(folder: Path) -> str:
             server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentHandler, directory=str(folder))))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
             stack.callback(server.shutdown)
             return f"http://127.0.0.1:{server.server_port}"
 

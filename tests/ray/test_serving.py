@@ -1,4 +1,4 @@
-"""The service on a real Ray Serve: it answers as the local one does, and a new model comes in without a failed request."""
+"""The service on a real Ray Serve: it answers as the local one does, and models are swapped without a failed request."""
 
 import socket
 import threading
@@ -12,6 +12,9 @@ import pytest
 from besnn.detector import Detector
 from besnn.errors import BesnnError, DataError, InputError
 from besnn.ray.locations import Location
+
+pytest.importorskip("ray")
+
 from besnn.ray.serving import APPLICATION, Replicas, ServedDetector, deploy, serve_on_ray
 from besnn.serve import Settings
 
@@ -42,7 +45,7 @@ INPUTS = [[0.1, 0.2], [9.0, 9.0], [-0.5, 0.4]]
 
 
 class Clients:
-    """Clients that go on asking, and note the p-values that they are answered, and what goes wrong."""
+    """Clients that keep sending requests, and collect the p-values in the answers and the failures."""
 
     def __init__(self, url: str, count: int) -> None:
         self.url, self.stop = url, threading.Event()
@@ -80,14 +83,12 @@ def p_values(model: Path) -> tuple[float, ...]:
     return tuple(Detector.load(model).predict(np.array(INPUTS, np.float32)).p_value.tolist())
 
 
-def test_replicas_answer_as_the_detector_does_and_models_are_swapped_without_a_failure(
-    cluster, port, moons_file, stricter_file
-):
+def test_the_service_answers_as_the_detector_and_models_are_swapped(cluster, port, moons_file, stricter_file):
     said: list[str] = []
-    serve_on_ray(moons_file, Settings(model_name="first"), [], "127.0.0.1", port, Replicas(2), cluster, said.append)
+    serve_on_ray(moons_file, Settings(model_name="first"), [], "127.0.0.1", port, Replicas(), cluster, said.append)
     url = f"http://127.0.0.1:{port}"
     assert said == [f"the cluster serves {moons_file} at {url} (`serve shutdown` stops it)"]
-    assert running_replicas() == 2
+    assert running_replicas() == 1
     inputs = np.random.default_rng(0).normal(scale=2, size=(50, 2)).astype(np.float32)
     answer = httpx.post(f"{url}/v1/predict", json={"inputs": inputs.tolist()}, timeout=PATIENCE).json()["predictions"]
     expected = Detector.load(moons_file).predict(inputs)
@@ -111,16 +112,16 @@ def test_replicas_answer_as_the_detector_does_and_models_are_swapped_without_a_f
     with pytest.raises(BesnnError, match=r"Ray Serve could not start .*broken\.safetensors") as caught:
         deploy(broken, Settings(model_name="third"), [], "127.0.0.1", port, Replicas())
     assert "\n" not in str(caught.value)
-    assert httpx.get(f"{url}/v1/model", timeout=PATIENCE).json()["name"] == "second"  # goes on as before
+    assert httpx.get(f"{url}/v1/model", timeout=PATIENCE).json()["name"] == "second"  # the old one stays
 
 
-def test_a_replica_starts_from_the_very_file_that_was_deployed(moons_file):
+def test_a_replica_refuses_a_file_that_changed_since(moons_file):
     with pytest.raises(DataError, match="is not the file that was deployed"):
         ServedDetector(Location.parse(str(moons_file)), "0" * 64, Settings(), [], "cpu")
 
 
 def test_settings_of_replicas(moons_file):
-    assert Replicas(2).options() == {"num_replicas": 2}
+    assert Replicas(2).options() == {"num_replicas": 2, "ray_actor_options": {"num_cpus": 0.5, "num_gpus": 0.0}}
     limits = Replicas(least=1, most=4).options()["autoscaling_config"]
     assert (limits["min_replicas"], limits["max_replicas"]) == (1, 4)
     with pytest.raises(InputError, match="--max-replicas 1 is below --replicas 2"):

@@ -5,26 +5,30 @@ import time
 import pytest
 
 from besnn.cli.app import run
-from besnn.errors import BesnnError, InputError
-from besnn.ray.session import ray_session, require_ray
+from besnn.errors import InputError
+from besnn.ray import require_ray
 
 
 @pytest.fixture
-def no_ray(monkeypatch):
+def command(moons_file, points, tmp_path):
+    return ["score", str(moons_file), str(points / "points.csv"), "-o", str(tmp_path / "scores"), "--engine", "ray"]
+
+
+def assert_one_line(captured, start: str) -> None:
+    assert captured.out == ""
+    assert captured.err.startswith(start)
+    assert captured.err.count("\n") == 1
+
+
+def test_without_the_extra(command, tmp_path, capsys, monkeypatch):
     for module in ("ray", "ray.data", "ray.serve"):
         monkeypatch.setitem(sys.modules, module, None)
-
-
-@pytest.mark.usefixtures("no_ray")
-def test_without_the_extra(moons_file, points, tmp_path, capsys):
     with pytest.raises(InputError, match=r"pip install 'besnn\[ray\]'"):
         require_ray("serve")
-    code = run(["score", str(moons_file), str(points / "points.csv"), "-o", str(tmp_path / "scores"), "--engine", "ray"])
+    assert run(command) == 2
     captured = capsys.readouterr()
-    assert (code, captured.out) == (2, "")
-    assert captured.err.startswith("besnn: --engine ray needs Ray, which is not installed (")
+    assert_one_line(captured, "besnn: --engine ray needs Ray, which is not installed (")
     assert captured.err.endswith(": pip install 'besnn[ray]'\n")
-    assert captured.err.count("\n") == 1
     assert not (tmp_path / "scores").exists()
 
 
@@ -36,35 +40,38 @@ def free_port():
 
 @pytest.fixture
 def not_connected(monkeypatch):
-    """Other tests of this process may be connected to a cluster."""
+    """Other tests may have connected this process to a cluster."""
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
 
 @pytest.mark.usefixtures("not_connected")
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_no_cluster_at_the_address(scheme, free_port, moons_file, points, tmp_path, capsys):
-    address = f"{scheme}127.0.0.1:{free_port}"
-    command = ["score", str(moons_file), str(points / "points.csv"), "-o", str(tmp_path / "scores"), "--engine", "ray"]
+@pytest.mark.parametrize("address", ["127.0.0.1:{free}", "ray://127.0.0.1:{free}", "127.0.0.1:{web}", "127.0.0.1:port"])
+def test_no_cluster_at_the_address(address, free_port, web, command, tmp_path, capsys):
+    address = address.format(free=free_port, web=web(tmp_path).rpartition(":")[2])
     began = time.monotonic()
-    code = run([*command, "--address", address])
-    assert time.monotonic() - began < 30  # Ray would ask for longer
-    captured = capsys.readouterr()
-    assert (code, captured.out) == (1, "")
-    assert captured.err.startswith(f"besnn: no Ray cluster can be used at {address} (")
-    assert captured.err.count("\n") == 1
+    assert run([*command, "--address", address]) == 1
+    assert time.monotonic() - began < 30  # Ray itself keeps trying for longer
+    assert_one_line(capsys.readouterr(), f"besnn: no Ray cluster is available at {address} (")
     assert not (tmp_path / "scores").exists()
 
 
-@pytest.mark.usefixtures("not_connected")
-def test_something_else_at_the_address(web, tmp_path):
-    address = web(tmp_path).removeprefix("http://")
-    with pytest.raises(BesnnError, match=rf"at {address} \(what listens there is not Ray\)"), ray_session(address):
-        pytest.fail("it is a web server")
+def test_messages_of_ray_go_to_standard_error(cluster, capsys):
+    from besnn.ray.session import ray_session
 
-
-def test_what_ray_prints_is_one_line_a_message_on_standard_error(cluster, capsys):
-    with ray_session():
-        print("The task failed and will be retried:\nTraceback\n  ...")
+    with ray_session() as temporary:
+        print("The task failed and will be retried.")
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "The task failed and will be retried:\n")
+    assert (captured.out, captured.err) == ("", "The task failed and will be retried.\n")
+    assert not temporary
+
+
+def test_the_number_of_workers(cluster):
+    from besnn.ray.session import Cluster, choose_workers
+
+    assert choose_workers(Cluster()) == 2
+    assert choose_workers(Cluster(workers=1)) == 1
+    with pytest.raises(InputError, match=r"workers=3 with 1 CPU and 0 GPUs each do not fit .* at most 2"):
+        choose_workers(Cluster(workers=3))
+    with pytest.raises(InputError, match="workers=1 with 1 CPU and 1 GPUs each do not fit"):
+        choose_workers(Cluster(gpus_per_worker=1.0))

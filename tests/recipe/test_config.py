@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from besnn.recipe import METHODS
 from besnn.recipe.config import Recipe
 from besnn.training import build_method
 
@@ -28,7 +29,7 @@ def test_a_batch_to_deal_is_rounded_down_but_goes_round_once(size, inputs, tiny_
         assert recipe.batch_size == inputs
 
 
-@pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_batch_that_all_members_see_is_not_shared_out(method, tiny_recipe):
     assert tiny_recipe(f"method={method}").shares == 1
 
@@ -75,9 +76,17 @@ def test_the_plain_network_of_a_mirrored_recipe_needs_no_flips(tiny_recipe):
     assert not tiny_recipe(*given, "pretraining={epochs: 1}").plain().method.mirror
 
 
-@pytest.mark.parametrize("method", ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"])
+@pytest.mark.parametrize("method", METHODS)
 def test_the_terms_a_method_names_are_those_of_its_objective(method, tiny_recipe, moons):
     recipe: Recipe = tiny_recipe(f"method={method}")
     model, objective = build_method(recipe, (2,), 2)
     terms = objective(model, torch.from_numpy(moons.inputs[:32]), torch.from_numpy(moons.labels[:32]))
     assert tuple(terms) == recipe.method.terms
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_are_registered_under_their_names(name):
+    assert METHODS[name]().name == name
+    assert METHODS[name].model_validate({}).model_dump()["name"] == name
+    with pytest.raises(ValueError, match=name):
+        METHODS[name](name="bogus")

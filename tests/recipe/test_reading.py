@@ -3,6 +3,7 @@ import pytest
 import yaml
 
 from besnn.errors import InputError
+from besnn.recipe.methods import METHODS
 from besnn.recipe.reading import recipe_text
 from besnn.training import load_recipe, parse_recipe, shipped_recipes
 
@@ -73,9 +74,6 @@ def test_a_method_given_by_name_alone_can_be_refined():
     assert (recipe.method.name, recipe.method.label_smoothing) == ("softmax", 0.1)
 
 
-METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -103,6 +101,7 @@ METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensem
         (["method.members=5000"], ["'method.members'", "5000", "1024"]),
         (["method.fast_weights=gamma:2"], ["'method.fast_weights'", "'gamma:2'", "normal", "sign"]),
         (["score.densities=[]"], ["'score.densities'"]),
+        (["score.densities=[kernel]"], ["'score.densities'", "'kernel' is unknown", "nearest-neighbour"]),
         (["score.layer=trunk+"], ["'score.layer'", "'trunk+'", "empty name", "trunk.3+trunk"]),
         (["calibration.alpha=1"], ["'calibration.alpha'", "less than 1"]),
         (["data.validation=0.6", "data.calibration=0.4"], ["'data'", "validation=0.6", "calibration=0.4"]),
@@ -121,8 +120,8 @@ METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensem
         (["pretraining.epochs=0"], ["'pretraining.epochs'", "0", "greater than 0"]),
         (["pretraining={epoch: 5}"], ["'pretraining.epoch'", "unknown", "epochs"]),
         (["pretraining={}", "backbone.weights=a.safetensors"], ["pretraining", "backbone.weights", "only one"]),
-        (["pretraining={}", "method=deep-ensemble"], ["pretraining", "deep ensemble", "leave it out"]),
-        (["backbone.weights=a.safetensors", "method=deep-ensemble"], ["backbone.weights", "deep ensemble", "leave it out"]),
+        (["pretraining={}", "method=deep-ensemble"], ["pretraining", "deep-ensemble", "leave it out"]),
+        (["backbone.weights=a.safetensors", "method=deep-ensemble"], ["backbone.weights", "deep-ensemble", "leave it out"]),
         (["pretraining.ramps.entropy.end=0.5"], ["pretraining.ramps.entropy", "softmax", "classification"]),
         (["pretraining.gradient_every=4"], ["pretraining.gradient_every=4", "softmax", "no gradient", "leave the field out"]),
         (["pretraining={patience: 3, average_from: 0.5}"], ["'pretraining'", "average_from", "patience"]),

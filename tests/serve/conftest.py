@@ -17,7 +17,7 @@ from besnn import Detector, fit_detector
 from besnn.data import Dataset, digits, two_moons
 from besnn.serve import Settings, create_app
 from besnn.serve.examples import Example
-from besnn.serve.launch import listen, url_of
+from besnn.serve.server import listen, url_of
 from besnn.training import load_recipe
 
 QUICK_DIGITS = [

@@ -8,7 +8,7 @@ from PIL import Image
 
 from besnn import Detector
 from besnn.data import Dataset, two_moons
-from besnn.serve.examples import Example, choose_examples, unknown_examples
+from besnn.serve.examples import Example, choose_examples, encode_input, unknown_examples
 
 
 def inputs_of(examples: list[Example], kind: str) -> np.ndarray:
@@ -55,10 +55,8 @@ def test_an_example_can_be_asked_as_it_is(digits_client: httpx.Client):
 
 
 def test_colour_images_keep_their_colours():
-    from besnn.serve.examples import _example
-
     red = np.zeros((3, 4, 5), np.uint8)
     red[0] = 255
-    decoded = Image.open(io.BytesIO(base64.b64decode(str(_example("known", red).input))))
+    decoded = Image.open(io.BytesIO(base64.b64decode(str(encode_input(red)))))
     assert decoded.size == (5, 4)
     assert decoded.getpixel((0, 0)) == (255, 0, 0)

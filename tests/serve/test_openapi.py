@@ -1,15 +1,20 @@
-"""The service against its own description."""
+"""The service against its own description, and against mutated bodies (`python -m benchmarks serve-fuzz` sends many more)."""
 
 import httpx
+import numpy as np
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import positive_data_acceptance
 
+from benchmarks.serve_fuzz import fuzz
 from besnn import Detector
-from besnn.data import digits, two_moons
+from besnn.data import Dataset, digits, two_moons
 from besnn.serve.examples import choose_examples
+
+BODIES = 1500
+MAX_GROWTH = 64  # MiB; a leak of one body per request would be several times that in the long run
 
 EXAMPLES = 25
 POSTS = ["/v1/predict", "/v2/models/{model_name}/infer"]
@@ -82,3 +87,18 @@ def test_a_token_is_part_of_the_description_where_there_is_one(moons_detector: D
     assert described["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert described["paths"]["/v1/predict"]["post"]["security"] == [{"HTTPBearer": []}]
     assert "security" not in described["paths"]["/v2/health/live"]["get"]
+
+
+def check_mutated(detector: Detector, inputs: np.ndarray) -> None:
+    run = fuzz(detector, inputs, BODIES)
+    assert {"200", "400", "422"} <= run["statuses"].keys()  # some stay valid, and others are wrong in different ways
+    assert sum(run["statuses"].values()) == BODIES
+    assert run["memory_growth_mib"] < MAX_GROWTH
+
+
+def test_mutated_requests_for_tables(moons_detector: Detector):
+    check_mutated(moons_detector, two_moons(3).inputs)
+
+
+def test_mutated_requests_for_images(digits_detector: Detector, digit_data: Dataset):
+    check_mutated(digits_detector, np.ascontiguousarray(digit_data.inputs[:2]))

@@ -6,8 +6,8 @@ import pytest
 
 from besnn import Detector
 from besnn.serve import create_app
-from besnn.serve.logs import JsonFormatter
 from besnn.serve.problems import ProblemBody
+from besnn.serve.telemetry import JsonFormatter
 
 SECRET = "a-secret-of-the-client"
 

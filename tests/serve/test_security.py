@@ -1,11 +1,8 @@
-from pathlib import Path
-
 import httpx
 import pytest
 
 from besnn import Detector
-from besnn.errors import InputError
-from besnn.serve.security import HEADERS, access_settings, read_token
+from besnn.serve.security import HEADERS
 
 TOKEN = "correct-horse-battery-staple"
 GUARDED = ["/v1/model", "/v1/examples", "/v1/drift", "/v2", "/v2/models/model", "/v2/models/model/ready", "/metrics"]
@@ -88,29 +85,6 @@ def test_foreign_names_are_not_answered(moons_detector: Detector, start):
             answer = client.get("/v1/model", headers={"Host": host})
             assert answer.status_code == status, host
         assert client.get("/", headers={"Host": "evil.example"}).json()["code"] == "host-unknown"
-
-
-def test_beyond_this_machine_a_token_is_needed(tmp_path: Path):
-    file = tmp_path / "token"
-    file.write_text(f"{TOKEN}\n")
-    assert access_settings("0.0.0.0", file, False, []) == {"token": TOKEN}
-    assert access_settings("0.0.0.0", None, True, []) == {}
-    with pytest.raises(InputError, match=r"--host 0\.0\.0\.0 .* --token-file"):
-        access_settings("0.0.0.0", None, False, [])
-    assert "proxy.example" in access_settings("127.0.0.1", None, False, ["Proxy.example"])["allowed_hosts"]  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("content", [b"", b"short", b"has a blank inside", "kein-Umlaut-Gerät".encode()])
-def test_a_poor_token_is_refused(tmp_path: Path, content: bytes):
-    file = tmp_path / "token"
-    file.write_bytes(content)
-    with pytest.raises(InputError, match="token"):
-        read_token(file)
-
-
-def test_a_missing_token_file_is_named(tmp_path: Path):
-    with pytest.raises(InputError, match="nowhere"):
-        read_token(tmp_path / "nowhere")
 
 
 def test_the_page_can_be_asked_for_by_head(moons_client: httpx.Client):

@@ -2,24 +2,16 @@
 
 import json
 import re
-import runpy
 from pathlib import Path
 
 import httpx
 import pytest
 
 from besnn.serve import Settings
-from experiments.documents import fill_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 SOURCES = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/besnn/serve").glob("*.py"))
-
-
-def test_its_tables_are_made_from_the_records():
-    tables = list(runpy.run_path(str(ROOT / "benchmarks" / "serving_tables.py"))["tables"]())
-    assert {table.title for table in tables} == {"Load", "Mutated bodies", "Delay to the drift alarm"}
-    assert fill_in(PAGE, tables) == PAGE
 
 
 def test_its_first_question_is_answered(moons_client: httpx.Client):

@@ -1,10 +1,13 @@
+from pathlib import Path
+
 import pytest
 
 from besnn import Detector
 from besnn.errors import InputError, NotReadyError
 from besnn.serve import Settings, create_app
-from besnn.serve.inputs import InputReader
-from besnn.serve.settings import parse_settings
+from besnn.serve.settings import access_settings, parse_settings, read_token
+
+TOKEN = "correct-horse-battery-staple"
 
 
 def test_overrides_are_converted():
@@ -19,7 +22,7 @@ def test_overrides_are_converted():
         ("max_rows=many", "max_rows"),
         ("deadline_seconds=inf", "deadline_seconds"),
         ("colour=red", "colour"),
-        ("max_rows", "field=value"),
+        ("max_rows", "FIELD=VALUE"),
         ("token=abc", "--token-file"),
     ],
 )
@@ -43,7 +46,24 @@ def test_a_detector_must_be_calibrated(moons_detector: Detector):
         create_app(bare)
 
 
-@pytest.mark.parametrize("shape", [(2, 8, 8), (3, 4), (1, 2, 3, 4)])
-def test_inputs_that_cannot_be_sent_are_refused(shape: tuple[int, ...]):
-    with pytest.raises(InputError, match="cannot be served"):
-        InputReader(shape, Settings())
+def test_beyond_this_machine_a_token_is_needed(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert access_settings("0.0.0.0", file, False, []) == {"token": TOKEN}
+    assert access_settings("0.0.0.0", None, True, []) == {}
+    with pytest.raises(InputError, match=r"--host 0\.0\.0\.0 .* --token-file"):
+        access_settings("0.0.0.0", None, False, [])
+    assert "proxy.example" in access_settings("127.0.0.1", None, False, ["Proxy.example"])["allowed_hosts"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"has a blank inside", "kein-Umlaut-Gerät".encode()])
+def test_a_poor_token_is_refused(tmp_path: Path, content: bytes):
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="token"):
+        read_token(file)
+
+
+def test_a_missing_token_file_is_named(tmp_path: Path):
+    with pytest.raises(InputError, match="nowhere"):
+        read_token(tmp_path / "nowhere")

@@ -80,7 +80,7 @@ def test_whether_it_looks_at_mirror_images_is_true_or_false(tiny_recipe, stripes
 def test_a_checkpoint_is_no_model(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     write_tensor_file(path, FileKind("besnn-checkpoint", 1, "checkpoint", ""), TENSORS, {})
-    with pytest.raises(DataError, match=r"'besnn-checkpoint', which is no besnn model file: .*besnn train"):
+    with pytest.raises(DataError, match=r"'besnn-checkpoint', which is not a besnn model file: .*besnn train"):
         read_model_file(path)
 
 

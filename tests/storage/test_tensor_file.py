@@ -136,11 +136,11 @@ def test_what_is_no_such_file(tmp_path):
     fails(tmp_path, "is a folder")
     image = tmp_path / "image.png"
     image.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(200))
-    fails(image, "no safetensors file")
+    fails(image, "not a safetensors file")
     foreign = tmp_path / "foreign.safetensors"
     for metadata in (None, {"format": "pt"}, {"besnn": "no json"}, {"besnn": "[1]"}, {"besnn": "{}"}, {"besnn": "[" * 10**5}):
         save_file({"weight": torch.ones(2)}, foreign, metadata=metadata)
-        fails(foreign, "safetensors file but no besnn thing")
+        fails(foreign, "safetensors file but not a besnn thing")
 
 
 @pytest.mark.parametrize("version", [3, 1000])
@@ -154,11 +154,11 @@ def test_a_newer_version_asks_for_an_upgrade(version, tmp_path):
 def test_a_version_that_is_none(version, tmp_path):
     other = tmp_path / "other.safetensors"
     save_file({}, other, metadata={"besnn": json.dumps({"format": "a-format", "version": version})})
-    fails(other, "no besnn thing")
+    fails(other, "not a besnn thing")
 
 
 def test_another_kind_of_file_says_what_it_is(path):
-    with pytest.raises(DataError, match="of format 'a-format', which is no besnn model"):
+    with pytest.raises(DataError, match="has format 'a-format', which is not a besnn model"):
         read_header(path, FileKind("b-format", 1, "model", "get one"))
 
 

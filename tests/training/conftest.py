@@ -8,9 +8,9 @@ from torch import Tensor
 
 from besnn.data import Dataset
 from besnn.model import OODClassifier, Preprocessing
-from besnn.training import Recipe, Trainer, build_method, make_fabric
-from besnn.training.reporting import Reporter, Row, Silent
-from besnn.training.source import ArraySource
+from besnn.training import Recipe, RunOptions, Trainer, build_method, make_fabric
+from besnn.training.batches import ArraySource
+from besnn.training.progress import Reporter, Row
 
 
 class InterruptedRunError(Exception):
@@ -18,7 +18,7 @@ class InterruptedRunError(Exception):
 
 
 @dataclass
-class StopAfter(Silent):
+class StopAfter(Reporter):
     """A reporter that stops the run after so many steps."""
 
     steps: int
@@ -66,15 +66,15 @@ def train() -> Callable[..., Outcome]:
         source = ArraySource(dataset, fabric.device)
         torch.manual_seed(0)
         model, objective = build_method(recipe, tuple(source.inputs.shape[1:]), len(dataset.class_names))
-        reporter = reporter or (Silent() if stop_after is None else StopAfter(stop_after))
+        reporter = reporter or (Reporter() if stop_after is None else StopAfter(stop_after))
         if hasattr(reporter, "model"):
             reporter.model = model
         preprocessing = Preprocessing.fit(source.inputs)
-        often = checkpoint_every, checkpoint_pause
-        trainer = Trainer(recipe, model, objective, preprocessing, fabric, folder, identity, reporter, *often)
+        options = RunOptions(folder, resume, reporter, checkpoint_every, checkpoint_pause)
+        trainer = Trainer(recipe, model, objective, preprocessing, fabric, options, identity)
         held_out = None if validation is None else ArraySource(validation, fabric.device)
         try:
-            history = trainer.fit(source, held_out, resume)
+            history = trainer.fit(source, held_out)
         except InterruptedRunError:
             history = trainer.progress.history
         return Outcome(model, history, trainer)

@@ -17,11 +17,11 @@ from besnn.errors import InputError
 from besnn.model import BESNN, Preprocessing
 from besnn.objective import BESNNObjective
 from besnn.storage.tensor_file import write_tensor_file
-from besnn.training import Trainer, build_method, make_fabric, parse_recipe
+from besnn.training import RunOptions, Trainer, build_method, make_fabric, parse_recipe
+from besnn.training.batches import ArraySource
 from besnn.training.checkpoint import CHECKPOINT
 from besnn.training.fit import fit_detector
-from besnn.training.reporting import Silent
-from besnn.training.source import ArraySource
+from besnn.training.progress import Reporter
 from besnn.training.trainer import LossModule
 
 TINY: dict[str, Any] = {
@@ -55,7 +55,7 @@ class InterruptedRunError(Exception):
     """Stands for whatever stops a run."""
 
 
-class StopAfter(Silent):
+class StopAfter(Reporter):
     """Stops a run after so many steps."""
 
     def __init__(self, steps: int) -> None:
@@ -77,10 +77,11 @@ def train(fabric: Fabric, overrides: list[str], folder: Path, stop_after: int | 
     preprocessing = Preprocessing((2,), fitted.mean, fitted.std / 5)  # wide data: the entropy's hinge is at work
     torch.manual_seed(0)
     model, objective = build_method(recipe, (2,), 2)
-    reporter = Silent() if stop_after is None else StopAfter(stop_after)
-    trainer = Trainer(recipe, model, objective, preprocessing, fabric, folder, "me", reporter, checkpoint_every=4)
+    reporter = Reporter() if stop_after is None else StopAfter(stop_after)
+    options = RunOptions(folder, resume, reporter, checkpoint_every=4)
+    trainer = Trainer(recipe, model, objective, preprocessing, fabric, options, "me")
     try:
-        history = trainer.fit(source, held_out, resume)
+        history = trainer.fit(source, held_out)
     except InterruptedRunError:
         return
     if fabric.is_global_zero:

@@ -7,17 +7,16 @@ from sklearn.metrics import roc_auc_score
 
 from besnn.baselines import SoftmaxClassifier
 from besnn.data import made_up_outliers, two_moons
-from besnn.detection.density import DENSITIES
-from besnn.detection.scoring import Scoring
-from besnn.detection.tail import EmpiricalTail
+from besnn.detection import DENSITIES, ScoreSet
+from besnn.detection.combined import TailProbability
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.layers import tile
 from besnn.model import Preprocessing, mlp
 from besnn.recipe.config import ScoreConfig
-from besnn.training.choose_score import all_scores, combine, fit_densities, fit_scoring, made_up_aurocs
+from besnn.training.choose_score import combine, fit_densities, fit_scoring, made_up_aurocs
 from besnn.training.fit import fit_detector
-from besnn.training.reporting import Silent
+from besnn.training.progress import Reporter
 
 APART = "trunk.3,trunk.3+trunk,trunk"
 
@@ -45,14 +44,14 @@ def layer_by_layer(fitted):
             trained = fitted.detector
             detector = Detector(trained.model, trained.preprocessing, trained.class_names, trained.recipe)
             config = ScoreConfig(name=kind, layer=layer, neighbour=3, **settings)
-            fit_scoring(detector, config, fitted.parts.training, None)
+            fit_scoring(detector, config, fitted.split.training, None)
             alone[f"{kind} at {layer}"] = detector
         return lambda inputs: {name: detector.score(inputs) for name, detector in alone.items()}
 
     return fit
 
 
-class NeverStarted(Silent):
+class NeverStarted(Reporter):
     """A reporter that fails when training begins."""
 
     def start(self, done, total):
@@ -60,16 +59,16 @@ class NeverStarted(Silent):
 
 
 def training_features(detector, fitted, layer):
-    return torch.cat([features for _, features in detector.outputs(fitted.parts.training.inputs, layer)], dim=1)
+    return torch.cat([features for _, features in detector.outputs(fitted.split.training.inputs, layer)], dim=1)
 
 
 @pytest.mark.parametrize("layer", ["trunk", None, "attic"])
 def test_densities_look_at_training_features_of_the_layer(layer, detector, fitted):
     config = ScoreConfig(name="nearest-neighbour", neighbour=3, layer=layer)
-    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     assert detector.layer == ("trunk" if layer == "trunk" else None)
     features = training_features(detector, fitted, detector.layer)
-    validation = fitted.parts.validation.inputs
+    validation = fitted.split.validation.inputs
     queries = torch.cat([features for _, features in detector.outputs(validation, detector.layer)], dim=1)
     cosine = torch.nn.functional.normalize(queries, dim=-1) @ torch.nn.functional.normalize(features, dim=-1).mT
     third = (1 - cosine).kthvalue(3, dim=-1).values.mean(dim=0)
@@ -80,11 +79,11 @@ def test_densities_look_at_training_features_of_the_layer(layer, detector, fitte
 @pytest.mark.parametrize("layer", ["trunk.3+trunk", "trunk+trunk.3"])
 def test_several_layers_are_looked_at_together(layer, detector, fitted):
     config = ScoreConfig(name="nearest-neighbour", neighbour=3, layer=layer)
-    fit_scoring(detector, config, fitted.parts.training, None)
+    fit_scoring(detector, config, fitted.split.training, None)
     assert detector.layer == layer
     model, distances = detector.model.extractors()[0], []
     x, stored = (
-        detector.preprocessing(torch.from_numpy(part.inputs)) for part in (fitted.parts.validation, fitted.parts.training)
+        detector.preprocessing(torch.from_numpy(part.inputs)) for part in (fitted.split.validation, fitted.split.training)
     )
     for depth in (4, None):
         with torch.no_grad():
@@ -92,13 +91,13 @@ def test_several_layers_are_looked_at_together(layer, detector, fitted):
         unit = [torch.nn.functional.normalize(features.double(), dim=-1) for features in each]
         distances.append(1 - unit[0] @ unit[1].mT)
     third = torch.stack(distances).mean(0).kthvalue(3, dim=-1).values.mean(dim=0)  # 1 − the mean of the layers' cosines
-    np.testing.assert_allclose(detector.score(fitted.parts.validation.inputs), third, atol=0.02)  # stored in 8 bits
+    np.testing.assert_allclose(detector.score(fitted.split.validation.inputs), third, atol=0.02)  # stored in 8 bits
 
 
 @pytest.mark.parametrize("densities", [["nearest-neighbour"], ["nearest-neighbour", "class-gaussian"]])
 def test_only_so_many_rows_are_stored(densities, detector, fitted):
     config = ScoreConfig(name="combined", neighbour=50, stored_rows=7, densities=densities)
-    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     tensors, _ = detector.scoring.state()
     assert tensors["density/nearest-neighbour/codes"].shape[1] == 7
     assert tensors["density/nearest-neighbour/k"] == 7  # no neighbour is farther than the last
@@ -110,27 +109,27 @@ def test_only_so_many_rows_are_stored(densities, detector, fitted):
 
 def test_the_combination_refers_to_validation_rows(detector, fitted):
     config = ScoreConfig(name="combined", neighbour=3, densities=("class-gaussian", "nearest-neighbour"))
-    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     assert list(detector.scoring.densities) == ["class-gaussian"]  # the first one; the other is not needed any more
-    reference = detector.scoring.combined.reference
+    reference = detector.scoring.combined.state()
     assert set(reference) == {"tempered-entropy", "class-gaussian"}
     for name, scores in reference.items():
-        assert np.array_equal(scores.numpy(), np.sort(detector.score(fitted.parts.validation.inputs, name)))
+        assert np.array_equal(scores.numpy(), np.sort(detector.score(fitted.split.validation.inputs, name)))
 
 
 def test_auto_takes_the_best_on_made_up_outliers_and_tells(detector, fitted):
-    fit_scoring(detector, ScoreConfig(neighbour=3), fitted.parts.training, fitted.parts.validation)
+    fit_scoring(detector, ScoreConfig(neighbour=3), fitted.split.training, fitted.split.validation)
     table = detector.provenance["score_choice"]
     assert list(table) == ["tempered-entropy", "nearest-neighbour", "combined"]
-    kinds = set(made_up_outliers(fitted.parts.validation.inputs))
+    kinds = set(made_up_outliers(fitted.split.validation.inputs))
     assert all(set(row) == kinds for row in table.values())
     means = {name: np.mean(list(row.values())) for name, row in table.items()}
     assert detector.scoring.name == max(means, key=means.get)
 
 
 def test_the_table_against_scikit_learn(detector, fitted):
-    validation = fitted.parts.validation
-    table = made_up_aurocs(detector, detector.scoring, validation, ["tempered-entropy", "kernel-confidence"])
+    validation = fitted.split.validation
+    table = made_up_aurocs(detector, validation, ["tempered-entropy", "kernel-confidence"])
     for kind, outliers in made_up_outliers(validation.inputs).items():
         truth = np.repeat([0, 1], [len(validation), len(outliers)])
         for name in table:
@@ -139,38 +138,38 @@ def test_the_table_against_scikit_learn(detector, fitted):
 
 
 def test_all_scores_are_those_one_by_one(detector, fitted):
-    fit_scoring(detector, ScoreConfig(name="combined", neighbour=3), fitted.parts.training, fitted.parts.validation)
-    inputs = fitted.parts.calibration.inputs
-    found = all_scores(detector, detector.scoring, inputs)
+    fit_scoring(detector, ScoreConfig(name="combined", neighbour=3), fitted.split.training, fitted.split.validation)
+    inputs = fitted.split.calibration.inputs
+    found = detector.scores(inputs)
     assert list(found) == detector.scoring.names
     for name, scores in found.items():
         np.testing.assert_allclose(scores, detector.score(inputs, name), rtol=1e-4, atol=1e-5)
-    assert all(len(scores) == 0 for scores in all_scores(detector, detector.scoring, inputs[:0]).values())
+    assert all(len(scores) == 0 for scores in detector.scores(inputs[:0]).values())
 
 
 @pytest.mark.parametrize("rows", [None, 1])
 def test_auto_without_enough_validation_is_the_methods_own(rows, detector, fitted):
-    validation = None if rows is None else fitted.parts.validation.subset(range(rows))
-    fit_scoring(detector, ScoreConfig(), fitted.parts.training, validation)
+    validation = None if rows is None else fitted.split.validation.subset(range(rows))
+    fit_scoring(detector, ScoreConfig(), fitted.split.training, validation)
     assert detector.scoring.name == "tempered-entropy"
     assert "score_choice" not in detector.provenance
 
 
 def test_a_density_needs_no_validation(detector, fitted):
-    fit_scoring(detector, ScoreConfig(name="class-gaussian"), fitted.parts.training, None)
+    fit_scoring(detector, ScoreConfig(name="class-gaussian"), fitted.split.training, None)
     assert detector.scoring.name == "class-gaussian"
 
 
 def test_names_are_checked(detector, fitted):
     with pytest.raises(InputError, match=r"score.name='bogus' is unknown for be-snn"):
-        fit_scoring(detector, ScoreConfig(name="bogus"), fitted.parts.training, fitted.parts.validation)
-    with pytest.raises(InputError, match="needs validation data"):
-        fit_scoring(detector, ScoreConfig(name="combined"), fitted.parts.training, None)
+        fit_scoring(detector, ScoreConfig(name="bogus"), fitted.split.training, fitted.split.validation)
+    with pytest.raises(InputError, match="needs at least two validation inputs"):
+        fit_scoring(detector, ScoreConfig(name="combined"), fitted.split.training, None)
 
 
 def test_of_several_layers_each_exists(detector, fitted):
     with pytest.raises(InputError, match=r"no layer 'attic': its layers are trunk, trunk\.0, "):
-        fit_scoring(detector, ScoreConfig(layer="trunk+attic"), fitted.parts.training, fitted.parts.validation)
+        fit_scoring(detector, ScoreConfig(layer="trunk+attic"), fitted.split.training, fitted.split.validation)
 
 
 def test_layers_are_checked_before_training(tiny_recipe, moons):
@@ -184,11 +183,12 @@ def test_layers_are_checked_before_training(tiny_recipe, moons):
 )
 def test_one_pass_fits_what_each_layer_alone_would_have(kinds, stored_rows, detector, fitted, layer_by_layer):
     config = ScoreConfig(name="combined", layer=APART, neighbour=3, stored_rows=stored_rows)
-    densities = fit_densities(detector, config, kinds, fitted.parts.training)
+    densities = fit_densities(detector, config, kinds, fitted.split.training)
     assert list(densities) == [f"{kind} at {layer}" for layer in APART.split(",") for kind in kinds]
     assert detector.layer == APART
-    inputs = fitted.parts.calibration.inputs
-    found = all_scores(detector, Scoring("distances", "tempered-entropy", densities), inputs, list(densities))
+    inputs = fitted.split.calibration.inputs
+    detector.scoring = ScoreSet("distances", "tempered-entropy", densities)
+    found = detector.scores(inputs, list(densities))
     for kind in kinds:
         for name, expected in layer_by_layer(kind, stored_rows=stored_rows)(inputs).items():
             np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
@@ -197,16 +197,18 @@ def test_one_pass_fits_what_each_layer_alone_would_have(kinds, stored_rows, dete
 
 def test_the_combination_adds_up_the_surprise_at_every_layer(detector, fitted, layer_by_layer):
     config = ScoreConfig(name="combined", layer=APART, neighbour=3, densities=("nearest-neighbour", "class-gaussian"))
-    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     assert detector.scoring.names[-4:] == [*(f"nearest-neighbour at {layer}" for layer in APART.split(",")), "combined"]
-    strange = made_up_outliers(fitted.parts.calibration.inputs)["mosaics"]
-    inputs = np.concatenate([fitted.parts.calibration.inputs, strange])
+    strange = made_up_outliers(fitted.split.calibration.inputs)["mosaics"]
+    inputs = np.concatenate([fitted.split.calibration.inputs, strange])
     alone = layer_by_layer("nearest-neighbour")
     reference, single = (
         {"tempered-entropy": detector.score(rows, "tempered-entropy"), **alone(rows)}
-        for rows in (fitted.parts.validation.inputs, inputs)
+        for rows in (fitted.split.validation.inputs, inputs)
     )
-    expected = sum(EmpiricalTail(torch.from_numpy(reference[name])).surprise(torch.from_numpy(single[name])) for name in single)
+    expected = sum(
+        TailProbability(torch.from_numpy(reference[name])).surprise(torch.from_numpy(single[name])) for name in single
+    )
     np.testing.assert_allclose(detector.score(inputs), expected, rtol=1e-3, atol=1e-3)
     assert len(single) == 4
     assert np.ptp(expected.numpy()) > 1
@@ -215,14 +217,14 @@ def test_the_combination_adds_up_the_surprise_at_every_layer(detector, fitted, l
 def test_auto_chooses_among_the_densities_of_every_layer(detector, fitted):
     kinds = ("class-gaussian", "nearest-neighbour")
     config = ScoreConfig(layer=APART, neighbour=3, densities=kinds)
-    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     table = detector.provenance["score_choice"]
     of_layers = [f"{kind} at {layer}" for layer in APART.split(",") for kind in kinds]
     assert list(table) == ["tempered-entropy", *of_layers, "combined"]
     means = {name: np.mean(list(row.values())) for name, row in table.items()}
     assert detector.scoring.name == max(means, key=means.get)
-    made_up = {kind: detector.score(rows) for kind, rows in made_up_outliers(fitted.parts.validation.inputs).items()}
-    known = detector.score(fitted.parts.validation.inputs)
+    made_up = {kind: detector.score(rows) for kind, rows in made_up_outliers(fitted.split.validation.inputs).items()}
+    known = detector.score(fitted.split.validation.inputs)
     for kind, strange in made_up.items():  # what was chosen is what the table tells of
         auroc = roc_auc_score(np.repeat([0, 1], [len(known), len(strange)]), np.concatenate([known, strange]))
         assert table[detector.scoring.name][kind] == pytest.approx(auroc, abs=0.01)
@@ -235,31 +237,31 @@ def test_a_density_of_layers_apart_is_refused_before_training(name, tiny_recipe,
         fit_detector(recipe, stripes, reporter=NeverStarted())
     message = str(refused.value)
     assert "\n" not in message
-    assert all(part in message for part in (repr(name), APART, "write + in place of the comma", "set score.name to combined"))
+    assert all(part in message for part in (repr(name), APART, "join them with +", "set score.name to combined"))
 
 
 @pytest.mark.parametrize("layer", ["trunk,attic", "attic,trunk", "trunk.3+attic,trunk"])
 def test_of_layers_apart_each_exists(layer, detector, fitted):
     with pytest.raises(InputError, match=r"^the network has no layer 'attic': its layers are trunk, [^\n]*$"):
-        fit_scoring(detector, ScoreConfig(name="combined", layer=layer), fitted.parts.training, fitted.parts.validation)
+        fit_scoring(detector, ScoreConfig(name="combined", layer=layer), fitted.split.training, fitted.split.validation)
 
 
 def test_the_methods_own_score_needs_no_layers(detector, fitted):
-    before = detector.score(fitted.parts.calibration.inputs)
-    fit_scoring(detector, ScoreConfig(name="method", layer=APART), fitted.parts.training, None)
-    assert np.array_equal(detector.score(fitted.parts.calibration.inputs), before)
+    before = detector.score(fitted.split.calibration.inputs)
+    fit_scoring(detector, ScoreConfig(name="method", layer=APART), fitted.split.training, None)
+    assert np.array_equal(detector.score(fitted.split.calibration.inputs), before)
 
 
 @pytest.mark.parametrize("name", ["combined", "auto"])
 def test_a_saved_detector_of_layers_apart_scores_the_same(name, detector, fitted, tmp_path):
     config = ScoreConfig(name=name, layer=APART, neighbour=3)
-    fit_scoring(detector, config, fitted.parts.training, fitted.parts.validation)
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     detector.save(tmp_path / "model.safetensors")
     loaded = Detector.load(tmp_path / "model.safetensors")
     assert (loaded.layer, loaded.scoring.name) == (detector.layer, detector.scoring.name)
     assert loaded.scoring.names == detector.scoring.names
     for score in detector.scoring.names:
-        inputs = fitted.parts.calibration.inputs
+        inputs = fitted.split.calibration.inputs
         assert np.array_equal(loaded.score(inputs, score), detector.score(inputs, score)), score
 
 
@@ -271,7 +273,8 @@ def test_a_layer_that_tells_nothing_apart_is_not_combined():
     validation = dataclasses.replace(moons, inputs=moons.inputs + 0.01)
     for layer, told_apart in (("1,2", False), ("2,1", False), ("2,2+0", True)):
         densities = fit_densities(detector, ScoreConfig(layer=layer, neighbour=3), ["nearest-neighbour"], moons)
-        assert (combine(detector, densities, validation) is not None) == told_apart
+        detector.scoring = ScoreSet("logits", "predictive-entropy", densities)
+        assert (combine(detector, "nearest-neighbour", validation) is not None) == told_apart
 
 
 def test_a_score_that_tells_nothing_apart_is_not_combined():
@@ -284,5 +287,5 @@ def test_a_score_that_tells_nothing_apart_is_not_combined():
     fit_scoring(detector, ScoreConfig(neighbour=3), moons, validation)
     assert detector.scoring.name == "nearest-neighbour"
     assert "combined" not in detector.provenance["score_choice"]
-    with pytest.raises(InputError, match=r"combined' cannot be had: predictive-entropy or a density is the same"):
+    with pytest.raises(InputError, match=r"combined' is not possible: predictive-entropy or a density is the same"):
         fit_scoring(detector, ScoreConfig(name="combined", neighbour=3), moons, validation)

@@ -10,9 +10,8 @@ from besnn.model import BESNN, convnet
 from besnn.objective import BESNNObjective
 from besnn.training import load_recipe
 from besnn.training.compiled import COMPILE_FROM, CompiledStep, numbers_written
-from besnn.training.fabric import make_fabric
+from besnn.training.device import key_of, make_fabric
 from besnn.training.fit import fit_detector
-from besnn.training.graphs import key_of
 from besnn.training.schedule import factor_counts
 from besnn.training.trainer import LossModule, Trainer
 
@@ -97,7 +96,7 @@ def test_maps_are_left_to_the_compiler(monkeypatch):
         return False
 
     noted = []
-    monkeypatch.setattr("besnn.layers.layer.is_quick", note)
+    monkeypatch.setattr("besnn.layers.layer.use_kernels", note)
     module = loss_module()
     compiled = CompiledStep(plain_step(module), module, {(): MANY}, backend=BACKEND)
     x, labels = torch.rand(6, 1, 8, 8, dtype=torch.float64, device=DEVICE), torch.arange(6, device=DEVICE) % 3

@@ -123,8 +123,8 @@ def test_a_plain_network_is_kept_once(together):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("odd", "a batch of 17 does not divide among 2 processes"),
-        ("odd-shares", "a batch of 10 does not divide among 2 processes of 10 members each"),
+        ("odd", "cannot split a batch of 17 among 2 processes"),
+        ("odd-shares", "cannot split a batch of 10 among 2 processes of 10 members each"),
     ],
 )
 def test_a_batch_that_does_not_divide(name, says, together):
@@ -165,7 +165,7 @@ def test_the_command_line_makes_the_same_calibrated_model_once(tmp_path):
     done = {name: (model, *finish(process)) for name, (model, process) in runs.items()}
 
     model, code, _, err = done.pop("refused")
-    assert (code, err) == (2, "besnn: a batch of 17 does not divide among 2 processes: change training.batch_size\n")
+    assert (code, err) == (2, "besnn: cannot split a batch of 17 among 2 processes: change training.batch_size\n")
     assert not model.exists()
     expected, header = read_model_file(done["alone"][0])
     for model, code, out, err in done.values():

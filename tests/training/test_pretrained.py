@@ -17,7 +17,7 @@ from besnn.storage.tensor_file import write_tensor_file
 from besnn.training import build_method, parse_recipe
 from besnn.training.checkpoint import CHECKPOINT
 from besnn.training.fit import fit_detector
-from besnn.training.optimiser import parameter_groups
+from besnn.training.schedule import parameter_groups
 
 SHAPE = (1, 8, 8)
 SETTINGS = ("backbone={hidden: [4, 6], feature_dim: 5}", "training.epochs=2", "data.validation=0", "data.calibration=0")
@@ -129,10 +129,10 @@ def test_weights_are_read_with_the_checks_of_a_model_file(plain, tmp_path):
     tensors, header = read_model_file(path)
     broken = {name: value * float("nan") if value.is_floating_point() else value for name, value in tensors.items()}
     write_model_file(altered, broken, header)
-    with pytest.raises(DataError, match=r"altered\.safetensors holds NaN or infinite numbers"):
+    with pytest.raises(DataError, match=r"altered\.safetensors contains NaN or infinite numbers"):
         pretrained_backbone(config(altered), SHAPE)
     write_tensor_file(altered, CHECKPOINT, tensors, {})
-    with pytest.raises(DataError, match="'besnn-checkpoint', which is no besnn model file"):
+    with pytest.raises(DataError, match="'besnn-checkpoint', which is not a besnn model file"):
         pretrained_backbone(config(altered), SHAPE)
     foreign = foreign_copy(plain, tmp_path / "foreign.safetensors", lambda value: value / 0 if value.ndim > 1 else value)
     with pytest.raises(DataError, match=r"backbone\.weights='.*foreign\.safetensors' holds NaN or infinite numbers"):
@@ -152,5 +152,5 @@ def test_wrong_use(plain, tmp_path):
     with pytest.raises(DataError, match=r"holds no trunk of 'convnet' \(Error\(s\) in loading") as caught:
         pretrained_backbone(config(path, hidden=(4, 7)), SHAPE)
     assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match=r"backbone\.frozen=true keeps weights that nobody trained"):
+    with pytest.raises(InputError, match=r"backbone\.frozen=true needs trained weights"):
         parse_recipe({"name": "mine", "data": {"source": "digits"}, "backbone": {"frozen": True}})

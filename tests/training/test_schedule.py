@@ -1,11 +1,26 @@
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
-from besnn.recipe.config import RampConfig, ScheduleConfig, TrainingConfig
-from besnn.training.schedule import factor_counts, learning_rate_factor, ramp_factor, term_factors
+from besnn.layers import BatchEnsembleConv2d, BatchEnsembleLinear, batch_ensemble
+from besnn.model import convnet
+from besnn.recipe import METHODS
+from besnn.recipe.config import OptimiserConfig, RampConfig, ScheduleConfig, TrainingConfig
+from besnn.training import build_method
+from besnn.training.schedule import (
+    build_optimiser,
+    factor_counts,
+    learning_rate_factor,
+    parameter_groups,
+    ramp_factor,
+    set_learning_rate,
+    term_factors,
+)
 
 shares = st.floats(0, 1)
 NAMES = ("cosine", "linear", "step", "constant")
@@ -65,3 +80,92 @@ def test_factors_are_counted_over_the_whole_run():
     late = RampConfig(start=0.5, end=0.5)
     counts = factor_counts(TrainingConfig(gradient_every=4, ramps={"gradient": late}), steps=16)
     assert counts == {(("gradient", 0.0),): 14, (("gradient", 4.0),): 2}  # at steps 8 and 12
+
+
+CONFIG = OptimiserConfig(learning_rate=0.1, weight_decay=0.01, fast_rate=3.0, fast_decay=0.002)
+
+
+def roles(model):
+    """The role of each parameter's group, by the parameter's name."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    found = {}
+    for group in parameter_groups(model, CONFIG):
+        role = {(0.1, 0.01): "decayed", (0.1 * 3.0, 0.002): "fast", (0.1, 0.0): "plain"}[group["rate"], group["weight_decay"]]
+        for p in group["params"]:
+            assert names[id(p)] not in found
+            found[names[id(p)]] = role
+    assert set(found) == set(names.values())
+    return found
+
+
+def test_roles_follow_what_a_parameter_is():
+    network = nn.Sequential(
+        BatchEnsembleConv2d(1, 2, 3, members=2),
+        nn.BatchNorm2d(2),
+        nn.Flatten(),
+        BatchEnsembleLinear(8, 3, members=2),
+        nn.Linear(3, 1),
+    )
+    assert roles(network) == {
+        "0.weight": "decayed",
+        "0.bias": "plain",
+        "0.r": "fast",
+        "0.s": "fast",
+        "1.weight": "plain",
+        "1.bias": "plain",
+        "3.weight": "decayed",
+        "3.bias": "plain",
+        "3.r": "fast",
+        "3.s": "fast",
+        "4.weight": "decayed",
+        "4.bias": "plain",
+    }
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_parameter_of_every_method_is_in_exactly_one_group(method, tiny_recipe):
+    model, _ = build_method(tiny_recipe(f"method={method}"), (1, 8, 8), 2)
+    assert ("fast" in roles(model).values()) == (method in ("be-snn", "batch-ensemble"))
+
+
+def test_a_converted_convnet_decays_only_its_shared_weights():
+    network = batch_ensemble(convnet((1, 8, 8), (4,), 3), 2)
+    for name, role in roles(network).items():
+        owner = network.get_submodule(name.rpartition(".")[0])
+        layer = isinstance(owner, nn.Conv2d | nn.Linear)
+        assert (role == "decayed") == (layer and name.endswith("weight"))
+
+
+def test_tied_weights_come_once():
+    network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    network[1].weight = network[0].weight
+    parameters = [p for group in parameter_groups(network, CONFIG) for p in group["params"]]
+    assert len(parameters) == len({id(p) for p in parameters}) == 3
+
+
+def test_a_weight_that_is_computed_is_no_parameter():
+    network = weight_norm(nn.Linear(3, 2))
+    assert set(roles(network).values()) == {"plain"}
+
+
+def test_one_step_of_sgd_against_the_formula():
+    layer = BatchEnsembleLinear(2, 2, members=1)
+    optimiser = build_optimiser(layer, CONFIG)
+    set_learning_rate(optimiser, 0.5)
+    before = {name: p.detach().clone() for name, p in layer.named_parameters()}
+    for p in layer.parameters():
+        p.grad = torch.ones_like(p)
+    optimiser.step()
+    nesterov = 1.9  # the gradient, and 0.9 times the velocity, which is the gradient too
+    for name, p in layer.named_parameters():
+        rate = 0.05 * (3 if name in "rs" else 1)
+        decay = {"weight": 0.01, "bias": 0}.get(name, 0.002)
+        torch.testing.assert_close(p.detach(), before[name] - rate * nesterov * (1 + decay * before[name]))
+
+
+def test_adamw_and_plain_sgd():
+    layer = nn.Linear(2, 2)
+    assert isinstance(build_optimiser(layer, OptimiserConfig(name="adamw")), torch.optim.AdamW)
+    plain = build_optimiser(layer, OptimiserConfig(momentum=0.0))
+    assert isinstance(plain, torch.optim.SGD)
+    assert not plain.param_groups[0]["nesterov"]

@@ -7,7 +7,7 @@ from besnn.data import Dataset, load_or_stream
 from besnn.errors import InputError
 from besnn.recipe.config import DataConfig
 from besnn.training import split as module
-from besnn.training.split import divide
+from besnn.training.split import split_data
 
 CLASSES = ("ant", "bee", "cat", "dog")
 
@@ -32,7 +32,7 @@ def config(**settings):
 @pytest.mark.parametrize("limit", [None, 150])
 @pytest.mark.parametrize("classes", [None, ("dog", "ant")])
 def test_no_row_is_in_two_parts_and_none_is_lost(seed, limit, classes, numbered):
-    divided = divide(numbered, config(validation=0.2, calibration=0.1, limit=limit, classes=classes), seed)
+    divided = split_data(numbered, config(validation=0.2, calibration=0.1, limit=limit, classes=classes), seed)
     found = [rows(part) for part in (divided.training, divided.validation, divided.calibration)]
     together = [row for part in found for row in part]
     total = min(limit or 400, 400 if classes is None else 200)
@@ -45,7 +45,7 @@ def test_no_row_is_in_two_parts_and_none_is_lost(seed, limit, classes, numbered)
 
 
 def test_parts_follow_the_seed(numbered):
-    divided = [divide(numbered, config(), seed) for seed in (0, 0, 1)]
+    divided = [split_data(numbered, config(), seed) for seed in (0, 0, 1)]
     for name in ("training", "validation", "calibration"):
         first, same, other = (rows(getattr(each, name)) for each in divided)
         assert first == same != other
@@ -54,7 +54,7 @@ def test_parts_follow_the_seed(numbered):
 def test_validation_has_every_class_in_its_share_and_calibration_is_drawn_blindly(numbered):
     shares, blind = np.array([0.4, 0.3, 0.2, 0.1]), []
     for seed in range(30):
-        divided = divide(numbered, config(validation=0.25, calibration=0.25), seed)
+        divided = split_data(numbered, config(validation=0.25, calibration=0.25), seed)
         held_out = numbered.labels[rows(divided.calibration)]
         rest = np.delete(numbered.labels, rows(divided.calibration))
         expected = np.bincount(rest, minlength=4) / len(rest)
@@ -67,7 +67,7 @@ def test_validation_has_every_class_in_its_share_and_calibration_is_drawn_blindl
 
 
 def test_parts_that_are_not_wanted(numbered):
-    divided = divide(numbered, config(validation=0.0, calibration=0.0), 0)
+    divided = split_data(numbered, config(validation=0.0, calibration=0.0), 0)
     assert divided.validation is None
     assert divided.calibration is None
     assert rows(divided.training) == list(range(400))
@@ -77,31 +77,31 @@ def test_parts_that_are_not_wanted(numbered):
     ("settings", "words"),
     [
         ({"classes": ("ant", "eel")}, r"numbered has no class 'eel': it has ant, bee, cat, dog"),
-        ({"classes": ("ant",)}, r"one class only \(ant\)"),
-        ({"calibration": 0.001}, r"data.calibration=0.001 of 400 rows is less than one: raise it, or set it to 0"),
+        ({"classes": ("ant",)}, r"only one class \(ant\)"),
+        ({"calibration": 0.001}, r"data.calibration=0.001 of 400 rows is less than one row: raise it, or set it to 0"),
         ({"limit": 5}, r"data.calibration=0.1 of 5 rows"),
     ],
 )
 def test_mistakes(settings, words, numbered):
     with pytest.raises(InputError, match=words):
-        divide(numbered, config(**settings), 0)
+        split_data(numbered, config(**settings), 0)
 
 
 def test_a_table_that_float32_does_not_hold_is_not_trained_on(numbered):
     for classes in (None, ("ant", "bee")):
         with pytest.raises(InputError, match="numbered: column 0 reaches 9e99"):
-            divide(replace(numbered, lost="column 0 reaches 9e99"), config(classes=classes), 0)
+            split_data(replace(numbered, lost="column 0 reaches 9e99"), config(classes=classes), 0)
 
 
 def test_labels_are_needed(numbered):
     with pytest.raises(InputError, match="has no labels"):
-        divide(Dataset(numbered.inputs, None, (), "bare"), config(), 0)
+        split_data(Dataset(numbered.inputs, None, (), "bare"), config(), 0)
 
 
 def test_a_folder_is_divided_as_the_same_arrays_are(stripe_folder):
     settings = config(validation=0.25, calibration=0.25, limit=40)
-    arrays = divide(load_or_stream(stripe_folder), settings, 3)
-    streamed = divide(load_or_stream(stripe_folder, byte_budget=0), settings, 3)
+    arrays = split_data(load_or_stream(stripe_folder), settings, 3)
+    streamed = split_data(load_or_stream(stripe_folder, byte_budget=0), settings, 3)
     assert isinstance(arrays.training, Dataset)
     assert not isinstance(streamed.training, Dataset)
     assert len(streamed.training) == 20
@@ -115,13 +115,13 @@ def test_a_folder_is_divided_as_the_same_arrays_are(stripe_folder):
 
 def test_held_out_parts_of_a_folder_stay_within_memory(stripe_folder, monkeypatch):
     monkeypatch.setattr(module, "HELD_OUT_BYTES", 64 * 5)  # five images
-    divided = divide(load_or_stream(stripe_folder, byte_budget=0), config(validation=0.25, calibration=0.25), 0)
+    divided = split_data(load_or_stream(stripe_folder, byte_budget=0), config(validation=0.25, calibration=0.25), 0)
     assert [len(divided.validation), len(divided.calibration), len(divided.training)] == [5, 5, 54]
 
 
 def test_classes_of_a_folder(stripe_folder):
     folder = load_or_stream(stripe_folder, byte_budget=0)
-    divided = divide(folder, config(classes=("upright", "flat")), 0)
+    divided = split_data(folder, config(classes=("upright", "flat")), 0)
     assert divided.training.class_names == ("flat", "upright")
-    with pytest.raises(InputError, match="one class only"):
-        divide(folder, config(classes=("upright",)), 0)
+    with pytest.raises(InputError, match="only one class"):
+        split_data(folder, config(classes=("upright",)), 0)

@@ -1,4 +1,5 @@
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -10,12 +11,12 @@ from besnn.data import two_moons
 from besnn.errors import BesnnError, InputError
 from besnn.model import Preprocessing
 from besnn.training import Trainer, build_method, make_fabric
-from besnn.training.reporting import Silent
-from besnn.training.seeds import epoch_order
-from besnn.training.source import ArraySource
+from besnn.training.batches import ArraySource
+from besnn.training.progress import Reporter
+from besnn.training.trainer import derive_seed, epoch_order
 
 
-class Watching(Silent):
+class Watching(Reporter):
     """Keeps the weights after every step; the model is looked up when the first step is done."""
 
     def __init__(self):
@@ -113,14 +114,14 @@ def test_a_batch_is_never_larger_than_the_data(train, tiny_recipe, moons):
     assert (trained.trainer.batch_size, trained.trainer.total_steps) == (160, 2)
 
 
-def test_a_batch_to_deal_is_as_much_of_the_data_as_goes_round(train, tiny_recipe, moons):
+def test_a_batch_that_members_share_is_a_multiple_of_the_members(train, tiny_recipe, moons):
     settings = ["training.batch_size=1000", "training.epochs=2", "method.members=3", "method.own_inputs=true"]
     trained = train(tiny_recipe(*settings), moons)
     assert (trained.trainer.batch_size, trained.trainer.total_steps) == (159, 2)
 
 
-def test_fewer_inputs_than_members_to_deal_them_to(train, tiny_recipe, moons):
-    with pytest.raises(InputError, match=r"160 inputs do not go round 161 members: set method.own_inputs=false") as caught:
+def test_fewer_inputs_than_members_that_share_them(train, tiny_recipe, moons):
+    with pytest.raises(InputError, match=r"cannot split 160 inputs among 161 members: set method.own_inputs=false") as caught:
         train(tiny_recipe("method.members=161", "method.own_inputs=true"), moons)
     assert "\n" not in str(caught.value)
 
@@ -213,7 +214,7 @@ def test_terms_come_in_with_their_ramps(train, tiny_recipe, moons):
 
 
 def test_no_term_at_all_is_a_mistake(train, tiny_recipe, moons):
-    with pytest.raises(InputError, match=r"no term of the objective.*training.ramps"):
+    with pytest.raises(InputError, match=r"no term of the objective.*training\.ramps"):
         train(tiny_recipe("method=softmax", "training.ramps={classification: {start: 0.5}}"), moons)
 
 
@@ -249,3 +250,16 @@ def test_the_callers_random_numbers_are_left_alone(train, tiny_recipe, moons):
 
 def test_the_model_is_ready_for_use(train, tiny_recipe, moons):
     assert not train(tiny_recipe(), moons).model.training
+
+
+def test_seeds_differ_between_runs_draws_and_places():
+    seeds = [derive_seed(*words) for words in itertools.product([0, 1, 2, 3, 2**62], range(4), range(50), range(2))]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_an_epoch_visits_everything_once_and_every_epoch_in_another_order():
+    orders = [epoch_order(40, seed, epoch) for seed in range(2) for epoch in range(3)]
+    for order in orders:
+        assert sorted(order.tolist()) == list(range(40))
+    assert len({tuple(order.tolist()) for order in orders}) == 6

@@ -1,18 +1,17 @@
-"""BatchEnsemble (Wen et al. 2020): a softmax classifier of batch-ensemble layers; a BE-SNN without class features."""
+"""BatchEnsemble (Wen et al. 2020): a softmax classifier of batch-ensemble layers, which is a BE-SNN without class features."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
+from besnn.baselines.method import EnsembleConfig, FastWeights, MakeBackbone, Norm, OwnInputs, Smoothing
 from besnn.baselines.softmax import SoftmaxObjective, log_mean_softmax
-from besnn.checks import check_inputs
+from besnn.checks import check_inputs, check_sizes
 from besnn.errors import InputError
-from besnn.layers import BatchEnsembleLinear, split_members
-from besnn.layers.initialise import Initialiser
-from besnn.model import EvidenceKind, OODClassifier
-from besnn.model.ensemble import BatchEnsembled
-from besnn.model.extractor import as_batch_ensemble, check_sizes
+from besnn.layers import BatchEnsembleLinear, Initialiser, initialiser, split_members
+from besnn.model import EvidenceKind, Objective, OODClassifier
+from besnn.model.protocol import BatchEnsembled, as_batch_ensemble
 from besnn.objective.rows import rows_and_labels
 
 
@@ -20,12 +19,12 @@ class BatchEnsembleClassifier(BatchEnsembled):
     """A softmax classifier whose members share all weights up to rank-1 factors; trained with `BatchEnsembleObjective`.
 
     Args:
-        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`; of batch-ensemble layers, or plain and then converted.
+        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`; a plain network is converted to batch-ensemble layers.
         num_classes: C.
         feature_dim: d.
         members: N.
-        norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
-        init: how fast weights start; see `besnn.layers.initialise`.
+        norm: BatchNorm `"shared"` by the members, or one per `"member"`, if the extractor is converted here.
+        init: initial values of the fast weights; see `besnn.layers.members`.
         mirror: in evaluation, show every second member mirror images; see `BESNN`.
 
     >>> import torch
@@ -56,11 +55,11 @@ class BatchEnsembleClassifier(BatchEnsembled):
         self.num_classes, self.feature_dim, self.members, self.mirror = num_classes, feature_dim, members, mirror
 
     def evidence(self, features: Tensor) -> Tensor:
-        """Logits, `[members, batch, classes]`."""
+        """Return the logits, `[members, batch, classes]`."""
         return split_members(self.head(features.flatten(0, 1)), self.members)
 
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """The members' mean softmax, in log space, `[batch, classes]`."""
+        """Return the log of the members' mean softmax, `[batch, classes]`."""
         return log_mean_softmax(evidence)
 
 
@@ -69,7 +68,7 @@ class BatchEnsembleObjective(SoftmaxObjective):
     """Cross-entropy, averaged over members and batch.
 
     Attributes:
-        own_inputs: deal the batch out to the members instead of showing all of it to each, as in `BESNNObjective`.
+        own_inputs: split the batch among the members instead of showing all of it to each, as in `BESNNObjective`.
 
     >>> import torch
     >>> from besnn.model import two_moons_mlp
@@ -81,9 +80,27 @@ class BatchEnsembleObjective(SoftmaxObjective):
     own_inputs: bool = False
 
     def loss(self, model: OODClassifier, x: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch, a scalar."""
+        """Return the loss of a batch, a scalar."""
         if not isinstance(model, BatchEnsembleClassifier):
             raise InputError(f"the model is a {type(model).__name__}: this objective is for a BatchEnsembleClassifier")
         check_inputs(x)
         rows, labels = rows_and_labels(x, labels, model.members, self.own_inputs)
         return self.classification(model.evidence(model.feature_rows(rows)), labels)
+
+
+class BatchEnsembleConfig(EnsembleConfig):
+    """A BatchEnsemble of softmax networks."""
+
+    name: Literal["batch-ensemble"] = "batch-ensemble"
+    norm: Norm = "shared"
+    fast_weights: FastWeights = "normal:0.25"
+    label_smoothing: Smoothing = 0.0
+    own_inputs: OwnInputs = False
+
+    def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
+        """Build the model and its objective."""
+        fast = initialiser(self.fast_weights)
+        model = BatchEnsembleClassifier(
+            make_backbone(), num_classes, feature_dim, self.members, self.norm, fast, mirror=self.mirror
+        )
+        return model, BatchEnsembleObjective(self.label_smoothing, self.own_inputs)

@@ -1,25 +1,26 @@
-"""The deep ensemble (Lakshminarayanan et al. 2017): softmax networks from independent starts, trained side by side."""
+"""The deep ensemble (Lakshminarayanan et al. 2017): independently initialised softmax networks, trained side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from besnn.baselines.method import EnsembleConfig, MakeBackbone, Smoothing
 from besnn.baselines.softmax import SoftmaxObjective, cross_entropy, log_mean_softmax
-from besnn.checks import check_inputs
+from besnn.checks import check_inputs, check_sizes
 from besnn.errors import InputError
 from besnn.layers import mirror_views
-from besnn.model import EvidenceKind, OODClassifier
-from besnn.model.extractor import check_plain, check_sizes, checked_features
+from besnn.model import EvidenceKind, Objective, OODClassifier
+from besnn.model.protocol import check_plain, checked_features
 
 
 class DeepEnsemble(OODClassifier):
-    """Softmax networks that share nothing but the batches they see, and whose probabilities are averaged.
+    """Softmax networks that share only their batches; their probabilities are averaged.
 
     Args:
-        feature_extractors: Φ_1 … Φ_N, each mapping a batch to `[batch, feature_dim]`, each with weights of its own.
+        feature_extractors: Φ_1 … Φ_N, each mapping a batch to `[batch, feature_dim]`, each with its own weights.
         num_classes: C.
         feature_dim: d.
         mirror: in evaluation, show every second network mirror images; see `BESNN`.
@@ -40,7 +41,7 @@ class DeepEnsemble(OODClassifier):
         super().__init__()
         check_sizes(num_classes, feature_dim=feature_dim)
         if not feature_extractors:
-            raise InputError("a deep ensemble of 0 feature extractors: pass one for each member")
+            raise InputError("a deep ensemble of 0 feature extractors: pass one per member")
         for extractor in feature_extractors:
             check_plain(extractor)
         _check_independent(feature_extractors)
@@ -50,37 +51,37 @@ class DeepEnsemble(OODClassifier):
         self.mirror = mirror
 
     def extractors(self) -> list[nn.Module]:
-        """Φ_1 … Φ_N."""
+        """Return Φ_1 … Φ_N."""
         return list(self.feature_extractors)
 
     def features(self, x: Tensor) -> Tensor:
-        """Φ_n(x) of every member, `[members, batch, d]`, from a batch `[batch, ...]`."""
+        """Return Φ_n(x) of every member, `[members, batch, d]`, for a batch `[batch, ...]`."""
         check_inputs(x)
         views = mirror_views(x, self.members) if self.mirror and not self.training else [x] * self.members
         pairs = zip(self.feature_extractors, views, strict=True)
         return torch.stack([checked_features(extractor(view), self.feature_dim) for extractor, view in pairs])
 
     def evidence(self, features: Tensor) -> Tensor:
-        """Logits, `[members, batch, classes]`."""
+        """Return the logits, `[members, batch, classes]`."""
         return torch.stack([head(member) for head, member in zip(self.heads, features, strict=True)])
 
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """The members' mean softmax, in log space, `[batch, classes]`."""
+        """Return the log of the members' mean softmax, `[batch, classes]`."""
         return log_mean_softmax(evidence)
 
 
 def _check_independent(feature_extractors: Sequence[nn.Module]) -> None:
     owned = [parameter for extractor in feature_extractors for parameter in extractor.parameters()]
     if len(owned) > len(set(owned)):
-        raise InputError("feature extractors share weights: build each afresh, as in [build() for _ in range(4)]")
+        raise InputError("feature extractors share weights: build each separately, as in [build() for _ in range(4)]")
 
 
 @dataclass(frozen=True)
 class DeepEnsembleObjective(SoftmaxObjective):
-    """Cross-entropy, averaged over the batch and *summed* over members: each gets the gradient it would get alone.
+    """Cross-entropy, averaged over the batch and *summed* over members: each gets the gradient that it would get alone.
 
-    So training side by side equals training in turn on the same batches, unless the optimiser mixes members, as clipping the
-    norm of the whole gradient does.
+    So training side by side equals training one after the other on the same batches, unless the optimiser mixes members, as
+    clipping the norm of the whole gradient does.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = DeepEnsemble([two_moons_mlp() for _ in range(4)], num_classes=2, feature_dim=32)
@@ -89,5 +90,19 @@ class DeepEnsembleObjective(SoftmaxObjective):
     """
 
     def classification(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of logits `[members, batch, classes]`, a scalar."""
+        """Return the loss of logits `[members, batch, classes]`, a scalar."""
         return cross_entropy(logits, labels, self.label_smoothing).sum()
+
+
+class DeepEnsembleConfig(EnsembleConfig):
+    """A deep ensemble of softmax networks."""
+
+    takes_trunk: ClassVar[bool] = False  # all networks would start from the same weights
+    name: Literal["deep-ensemble"] = "deep-ensemble"
+    label_smoothing: Smoothing = 0.0
+
+    def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
+        """Build the model and its objective."""
+        backbones = [make_backbone() for _ in range(self.members)]
+        model = DeepEnsemble(backbones, num_classes, feature_dim, mirror=self.mirror)
+        return model, DeepEnsembleObjective(self.label_smoothing)

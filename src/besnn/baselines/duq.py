@@ -4,31 +4,30 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from besnn.baselines.network import SingleNetwork
-from besnn.checks import check_labels
+from besnn.baselines.method import MakeBackbone, OverClasses, SingleNetwork, SingleNetworkConfig, SquaredNorm
+from besnn.checks import check_choice, check_labels, check_sizes, check_weights
 from besnn.errors import InputError
-from besnn.model import EvidenceKind, OODClassifier, kernel_log_probabilities
-from besnn.model.extractor import check_sizes
+from besnn.model import EvidenceKind, Objective, OODClassifier, kernel_log_probabilities
 from besnn.objective import gradient_penalty, kernel_cross_entropy, summed_kernel
-from besnn.objective.choices import check_choice
 from besnn.objective.convolution import TwiceDifferentiable
-from besnn.objective.kernel import OverClasses
 from besnn.objective.processes import sum_over_processes
-from besnn.objective.terms import active_terms, check_weights
+from besnn.objective.terms import active_terms
+from besnn.settings import Fraction, Weight
 
 INITIAL_COUNT = 12.0
-"""N_c before the first step, as published: about a class's share of a batch of 128 in ten classes, where N_c settles."""
+"""N_c before the first step, as published: about a class's share of a batch of 128 with ten classes, its later value."""
 
 
 class DUQ(SingleNetwork):
     """A classifier by the kernel K_c = exp(−mean_e (W_c φ − e_c)² / 2σ²) between an input and each class's centroid.
 
-    The centroid e_c = m_c / N_c is no parameter. After each step, `after_step` moves its two running averages:
+    The centroid e_c = m_c / N_c is not a parameter. After each step, `after_step` updates its two running averages:
     N_c ← γ N_c + (1 − γ) n_c and m_c ← γ m_c + (1 − γ) Σ W_c φ, over the n_c inputs of class c in the batch.
 
     Args:
@@ -38,7 +37,7 @@ class DUQ(SingleNetwork):
         embedding_dim: the length of the centroids.
         length_scale: σ.
         momentum: γ.
-        projection_std: the standard deviation that W starts with; published: 0.05 for images, 1 for Two Moons.
+        projection_std: the standard deviation of W's initial values; published: 0.05 for images, 1 for Two Moons.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = DUQ(two_moons_mlp(), num_classes=2, feature_dim=32, embedding_dim=10, length_scale=0.3, momentum=0.99)
@@ -76,25 +75,25 @@ class DUQ(SingleNetwork):
 
     @property
     def centroids(self) -> Tensor:
-        """e_c = m_c / N_c, `[classes, embedding_dim]`."""
+        """Return e_c = m_c / N_c, `[classes, embedding_dim]`."""
         return self.class_sums / self.class_counts.unsqueeze(1)
 
     def evidence(self, features: Tensor) -> Tensor:
-        """Distances −log K_c, `[1, batch, classes]`."""
+        """Return the distances −log K_c, `[1, batch, classes]`."""
         embeddings = torch.einsum("mbd,ced->mbce", features, self.projection)
         return (embeddings - self.centroids).square().mean(dim=-1) / (2 * self.length_scale**2)
 
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """The kernels, normalised over classes, in log space, `[batch, classes]`."""
+        """Return the logs of the kernels, normalised over classes, `[batch, classes]`."""
         return kernel_log_probabilities(evidence)
 
     @torch.no_grad()
     def after_step(self, x: Tensor, labels: Tensor) -> None:
-        """Moves the centroids towards the batch, seen in evaluation mode: BatchNorm neither uses nor learns its statistics."""
+        """Move the centroids towards the batch, in evaluation mode: BatchNorm neither uses nor updates batch statistics."""
         check_labels(labels, num_classes=self.num_classes, batch=x.shape[0])
-        with _evaluating(self):
+        with _evaluation_mode(self):
             features = self.features(x).squeeze(0).to(self.class_sums.dtype)
-        # Not torch's one_hot: it reads the labels back from their device, which a captured graph cannot do.
+        # Not torch's one_hot: it reads the labels back from the device, which a CUDA graph cannot do.
         one_hot = (labels[:, None] == torch.arange(self.num_classes, device=labels.device)).to(self.class_sums.dtype)
         # Σ_b W_c φ_b = W_c Σ_b φ_b: the sum over the batch comes first, so each class is projected once.
         sums = torch.einsum("ced,cd->ce", self.projection, sum_over_processes(one_hot.T @ features))
@@ -103,8 +102,8 @@ class DUQ(SingleNetwork):
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; afterwards every module is in its own mode again, frozen BatchNorms included."""
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch to evaluation mode; on exit, restore the mode of every module, such as a frozen BatchNorm."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -120,8 +119,8 @@ class DUQObjective:
 
     Attributes:
         gradient_weight: λ.
-        over_classes: whether the classification loss averages over classes, as published, or sums.
-        squared_norm: penalise the gradient's squared norm rather than, as published, its norm.
+        over_classes: whether the classification loss takes the mean over classes, as published, or the sum.
+        squared_norm: penalise the squared norm of the gradient; the published code penalises the norm.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = DUQ(two_moons_mlp(), num_classes=2, feature_dim=32, embedding_dim=10)
@@ -132,7 +131,7 @@ class DUQObjective:
     """
 
     gradient_weight: float = 0.05
-    over_classes: OverClasses = "mean"
+    over_classes: Literal["sum", "mean"] = "mean"
     squared_norm: bool = False
 
     def __post_init__(self) -> None:
@@ -142,7 +141,7 @@ class DUQObjective:
     def __call__(
         self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
-        """The weighted terms `classification` and `gradient`, each a scalar."""
+        """Return the weighted terms `classification` and `gradient`, each a scalar."""
         weights = active_terms({"classification": 1.0, "gradient": self.gradient_weight}, factors)
         if "gradient" in weights:
             x = x.detach().requires_grad_()
@@ -154,3 +153,23 @@ class DUQObjective:
         if "gradient" in weights:
             terms["gradient"] = gradient_penalty(summed_kernel(distances), x, self.squared_norm)
         return {name: weights[name] * term for name, term in terms.items()}
+
+
+class DUQConfig(SingleNetworkConfig):
+    """DUQ; the defaults are those of its published code."""
+
+    terms: ClassVar[tuple[str, ...]] = ("classification", "gradient")
+    name: Literal["duq"] = "duq"
+    embedding_dim: PositiveInt = Field(256, description="length of the embedding in which classes have centroids")
+    length_scale: PositiveFloat = Field(0.1, description="σ of the kernel")
+    momentum: Fraction = Field(0.999, description="of the centroids' running means")
+    projection_std: PositiveFloat = Field(0.05, description="standard deviation of the embedding's initial weights")
+    gradient_weight: Weight = Field(0.05, description="λ, of the gradient penalty")
+    over_classes: OverClasses = "mean"
+    squared_norm: SquaredNorm = False
+
+    def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
+        """Build the model and its objective."""
+        sizes = self.embedding_dim, self.length_scale, self.momentum, self.projection_std
+        model = DUQ(make_backbone(), num_classes, feature_dim, *sizes)
+        return model, DUQObjective(self.gradient_weight, self.over_classes, self.squared_norm)

@@ -7,23 +7,24 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
-from besnn.baselines.network import SingleNetwork
+from besnn.baselines.method import MakeBackbone, SingleNetwork, SingleNetworkConfig
 from besnn.baselines.softmax import log_mean_softmax
-from besnn.checks import check_labels
-from besnn.model import EvidenceKind
-from besnn.objective.choices import check_choice
-from besnn.objective.terms import active_terms, check_weights
+from besnn.checks import check_choice, check_labels, check_weights
+from besnn.model import EvidenceKind, Objective, OODClassifier
+from besnn.objective.terms import active_terms
+from besnn.settings import Weight
 
 Covariance = Literal["identity", "diagonal"]
 
 
 class GaussianClassifier(SingleNetwork):
-    """A classifier by the likelihood of the features under one Gaussian a class, N(μ_c, Λ_c), with equal priors.
+    """A classifier by the likelihood of features under one Gaussian per class, N(μ_c, Λ_c), with equal priors.
 
-    The mean of all log variances is kept at 0. Nothing is lost, as Φ and the means can scale instead. Were it free, features,
-    means and variances could shrink together, which lowers the likelihood term without bound until training diverges.
+    The mean of all log variances is fixed at 0. This loses nothing, as Φ and the means can scale instead. If it were free,
+    features, means and variances could shrink together, which lowers the likelihood term without bound until training diverges.
 
     Args:
         feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
@@ -52,33 +53,33 @@ class GaussianClassifier(SingleNetwork):
         self.log_scales = nn.Parameter(torch.zeros(num_classes, feature_dim)) if diagonal else None
 
     def log_variances(self) -> Tensor:
-        """The logarithm of Λ's diagonal, `[classes, d]`."""
+        """Return the logarithm of Λ's diagonal, `[classes, d]`."""
         return torch.zeros_like(self.mean) if self.log_scales is None else self.log_scales - self.log_scales.mean()
 
     def distances(self, features: Tensor) -> Tensor:
-        """Squared Mahalanobis distances (φ − μ_c)ᵀ Λ_c⁻¹ (φ − μ_c), `[1, batch, classes]`."""
+        """Compute squared Mahalanobis distances (φ − μ_c)ᵀ Λ_c⁻¹ (φ − μ_c), `[1, batch, classes]`."""
         differences = features.unsqueeze(2) - self.mean
         return (differences.square() * torch.exp(-self.log_variances())).sum(dim=-1)
 
     def log_determinants(self) -> Tensor:
-        """The log determinants of the covariances, log |Λ_c|, `[classes]`."""
+        """Return the log determinants of the covariances, log |Λ_c|, `[classes]`."""
         return self.log_variances().sum(dim=-1)
 
     def evidence(self, features: Tensor) -> Tensor:
-        """Log-likelihoods log N(φ; μ_c, Λ_c), `[1, batch, classes]`."""
+        """Return the log-likelihoods log N(φ; μ_c, Λ_c), `[1, batch, classes]`."""
         constant = self.feature_dim * math.log(2 * math.pi)
         return -(self.distances(features) + self.log_determinants() + constant) / 2
 
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """The posterior under equal priors, in log space, `[batch, classes]`."""
+        """Return the log posterior under equal priors, `[batch, classes]`."""
         return log_mean_softmax(evidence)
 
 
 def large_margin_logits(distances: Tensor, log_determinants: Tensor, labels: Tensor, margin: float) -> Tensor:
-    """Log-likelihoods, less a constant, with the true class's distance lengthened: −½ d_k (1 + α 1[k = y]) − ½ log |Λ_k|.
+    """Compute log-likelihoods up to a constant, with a margin for the true class: −½ d_k (1 + α 1[k = y]) − ½ log |Λ_k|.
 
-    To be classified rightly nevertheless, an input must be nearer to its own class than to any other by the factor 1 + α,
-    where determinants are equal.
+    With equal determinants, an input is classified correctly if it is nearer to its own class than to any other by the
+    factor 1 + α.
 
     Args:
         distances: squared Mahalanobis distances d, `[members, batch, classes]`.
@@ -101,7 +102,7 @@ class GaussianObjective:
     """The L-GM loss: cross-entropy with a margin α, and λ times the negative log-likelihood of the true class.
 
     Attributes:
-        margin: α, at work in training alone.
+        margin: α, applied in training only.
         likelihood_weight: λ.
 
     >>> from besnn.model import two_moons_mlp
@@ -119,9 +120,9 @@ class GaussianObjective:
     def __call__(
         self, model: GaussianClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
-        """The weighted terms `classification` and `likelihood`, each a scalar.
+        """Return the weighted terms `classification` and `likelihood`, each a scalar.
 
-        As in the paper, the likelihood ½ d_y + ½ log |Λ_y| goes without its constant ½ d log 2π.
+        As in the paper, the likelihood ½ d_y + ½ log |Λ_y| omits its constant ½ d log 2π.
         """
         weights = active_terms({"classification": 1.0, "likelihood": self.likelihood_weight}, factors)
         check_labels(labels, num_classes=model.num_classes, batch=x.shape[0])
@@ -134,3 +135,18 @@ class GaussianObjective:
             true_distances = distances.squeeze(0).gather(1, labels[:, None]).squeeze(1)
             terms["likelihood"] = (true_distances + log_determinants[labels]).mean() / 2
         return {name: weights[name] * term for name, term in terms.items()}
+
+
+class GaussianConfig(SingleNetworkConfig):
+    """The Gaussian classifier with the L-GM loss."""
+
+    terms: ClassVar[tuple[str, ...]] = ("classification", "likelihood")
+    name: Literal["gaussian"] = "gaussian"
+    covariance: Covariance = Field("diagonal", description="of each class's Gaussian")
+    margin: Weight = Field(0.1, description="α, the margin by which the true class must win in training")
+    likelihood_weight: Weight = Field(0.1, description="λ, of the likelihood term")
+
+    def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
+        """Build the model and its objective."""
+        model = GaussianClassifier(make_backbone(), num_classes, feature_dim, self.covariance)
+        return model, GaussianObjective(self.margin, self.likelihood_weight)  # type: ignore[return-value]  # for its own model

@@ -1,23 +1,23 @@
-"""The softmax network: features, a linear layer, cross-entropy."""
+"""The softmax network: features, a linear layer and cross-entropy."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from besnn.baselines.network import SingleNetwork
+from besnn.baselines.method import MakeBackbone, SingleNetwork, SingleNetworkConfig, Smoothing
 from besnn.checks import check_labels
 from besnn.errors import InputError
-from besnn.model import EvidenceKind, OODClassifier
+from besnn.model import EvidenceKind, Objective, OODClassifier
 from besnn.objective.terms import active_terms
 
 
 class SoftmaxClassifier(SingleNetwork):
-    """A network with a linear layer on top, whose outputs are logits.
+    """A network with a linear layer on top that outputs logits.
 
     Args:
         feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
@@ -39,18 +39,18 @@ class SoftmaxClassifier(SingleNetwork):
         self.head = nn.Linear(feature_dim, num_classes)
 
     def evidence(self, features: Tensor) -> Tensor:
-        """Logits, `[1, batch, classes]`."""
+        """Return the logits, `[1, batch, classes]`."""
         logits: Tensor = self.head(features)
         return logits
 
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """The softmax of the logits, in log space, `[batch, classes]`."""
+        """Return the log softmax of the logits, `[batch, classes]`."""
         return log_mean_softmax(evidence)
 
 
 @dataclass(frozen=True)
 class SoftmaxObjective:
-    """Cross-entropy, averaged over members and batch: what a softmax network minimises.
+    """Cross-entropy, averaged over members and batch.
 
     Attributes:
         label_smoothing: the share of the label's probability that is spread over all classes.
@@ -70,25 +70,36 @@ class SoftmaxObjective:
     def __call__(
         self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
-        """The term `classification`, a scalar."""
+        """Return the term `classification`, a scalar."""
         weights = active_terms({"classification": 1.0}, factors)
         return {name: weight * self.loss(model, x, labels) for name, weight in weights.items()}
 
     def loss(self, model: OODClassifier, x: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch, a scalar."""
+        """Return the loss of a batch, a scalar."""
         return self.classification(model(x), labels)
 
     def classification(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of logits `[members, batch, classes]`, a scalar."""
+        """Return the loss of logits `[members, batch, classes]`, a scalar."""
         return cross_entropy(logits, labels, self.label_smoothing).mean()
 
 
+class SoftmaxConfig(SingleNetworkConfig):
+    """A softmax network."""
+
+    name: Literal["softmax"] = "softmax"
+    label_smoothing: Smoothing = 0.0
+
+    def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
+        """Build the model and its objective."""
+        return SoftmaxClassifier(make_backbone(), num_classes, feature_dim), SoftmaxObjective(self.label_smoothing)
+
+
 def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Each member's cross-entropy, averaged over the batch.
+    """Compute each member's cross-entropy, averaged over the batch.
 
     Args:
         logits: `[members, batch, classes]`.
-        labels: integers `[batch]`, or `[members, batch]` where members see inputs of their own.
+        labels: integers `[batch]`, or `[members, batch]` if members see different inputs.
         label_smoothing: see `SoftmaxObjective`.
 
     Returns:
@@ -106,7 +117,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
 
 
 def log_mean_softmax(logits: Tensor) -> Tensor:
-    """The members' mean predictive distribution, in log space.
+    """Compute the log of the members' mean predictive distribution.
 
     Args:
         logits: `[members, batch, classes]`.

@@ -1,4 +1,4 @@
-"""The command line: one thin file a command. What a command does is in the library; here are its options and its words."""
+"""The command line: one thin file per command. The library does the work; here are options and messages."""
 
 from besnn.cli.app import main
 

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from besnn.cli.options import Data, DataDir, Json, Label, Model, Quiet
+from besnn.cli.inspect import facts_of, guarantee
+from besnn.cli.options import Data, DataDir, Device, Json, Label, Model, Quiet
+from besnn.cli.output import announce
 
 
 def calibrate(
@@ -17,22 +19,21 @@ def calibrate(
         typer.Option(help="Hold alpha with probability 1 - delta over the draw of DATA, not on average.", show_default=False),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write the model. (default: in place)", show_default=False)
+        Path | None, typer.Option("--output", "-o", help="The model file to write. (default: in place)", show_default=False)
     ] = None,
     label: Label = None,
     data_dir: DataDir = None,
+    device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Set a model's threshold from held-out data of the classes it knows; labels are not needed.
 
-    DATA must not have been trained on. For inputs like those in DATA, at most a share ALPHA is then flagged.
+    DATA must not have been used for training. At most a share ALPHA of inputs like those in DATA is then flagged.
     """
-    from besnn.cli.description import facts_of, guarantee
     from besnn.cli.loading import load_detector, load_known
-    from besnn.cli.output import announce
 
-    detector = load_detector(model)
+    detector = load_detector(model, device=device)
     dataset = load_known(detector, data, label=label, data_dir=data_dir)
     detector.calibrate(dataset.inputs, alpha, delta)
     detector.provenance["calibration_data"] = {"name": dataset.name, "data": dataset.hashes, "data_note": dataset.note}

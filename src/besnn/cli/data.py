@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.options import DataDir, Json, Quiet, complete_data
+from besnn.cli.output import announce
 
 if TYPE_CHECKING:
     from besnn.data import FileStatus
@@ -23,23 +24,18 @@ def _data(context: typer.Context) -> None:
 
 @app.command("list")
 def list_sets(data_dir: DataDir = None, json: Json = False) -> None:
-    """Show the built-in data sets and the folder they are looked for in."""
-    from besnn.cli.output import announce
+    """Show the built-in data sets and the folder where they are expected."""
     from besnn.data import available, data_root
 
-    sets = [
-        {
-            "name": info.name,
-            "description": info.description,
-            "class_names": list(info.class_names),
-            "splits": dict(info.sizes),
-            "licence": info.licence,
-            "files": sorted({file.path for files in info.files.values() for file in files}),
-        }
-        for info in available()
-    ]
+    sets: list[dict[str, object]] = []
+    lines = []
+    for info in available():
+        files = sorted({file.path for files in info.files.values() for file in files})
+        sets.append({"name": info.name, "description": info.description, "class_names": list(info.class_names)})
+        sets[-1] |= {"splits": dict(info.sizes), "licence": info.licence, "files": files}
+        sizes = ", ".join(f"{size:,} {split}" for split, size in info.sizes.items())
+        lines.append(f"{info.name:<13}  {info.description}; {sizes}; licence: {info.licence}")
     root = data_root(data_dir)
-    lines = [f"{info.name:<13}  {info.description}; {_sizes(info.sizes)}; licence: {info.licence}" for info in available()]
     announce({"folder": str(root), "sets": sets}, [*lines, f"folder: {root}"], as_json=json, quiet=False)
 
 
@@ -50,7 +46,7 @@ def fetch(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download what a set lacks, from its official addresses, with checksums; a broken download resumes."""
+    """Download missing files from their official addresses and check them; an interrupted download resumes."""
     from besnn.data import fetch as fetch_set
 
     progress = sys.stderr.isatty() and not quiet
@@ -67,7 +63,7 @@ def verify(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare a set's files with the official ones. It fails if one was altered, or if one that was asked for is missing."""
+    """Compare files with the official ones. Fail if one was altered, or if a set that was named is missing."""
     from besnn.data import Status, available
     from besnn.data import verify as verify_set
     from besnn.errors import DataError
@@ -80,8 +76,6 @@ def verify(
 
 
 def _show(found: "Mapping[str, Sequence[FileStatus]]", json: bool, quiet: bool) -> None:
-    from besnn.cli.output import announce
-
     facts = {
         name: [{"path": str(file.path), "status": str(file.status), "detail": file.detail} for file in files]
         for name, files in found.items()
@@ -90,13 +84,9 @@ def _show(found: "Mapping[str, Sequence[FileStatus]]", json: bool, quiet: bool) 
 
 
 def _in_words(name: str, files: "Sequence[FileStatus]") -> list[str]:
-    """A line for each file of a set, or one for all where they are alike."""
+    """Return one line per file of a set, or a single line if all are missing."""
     if not files:
-        return [f"{name}: made on the spot, no files needed"]
+        return [f"{name}: generated, no files needed"]
     if all(file.status == "missing" for file in files):
         return [f"{name}: missing ({files[0].detail})"]
     return [f"{name}: {file.status} {file.path}{f' ({file.detail})' if file.detail else ''}" for file in files]
-
-
-def _sizes(splits: Mapping[str, int]) -> str:
-    return ", ".join(f"{size:,} {split}" for split, size in splits.items())

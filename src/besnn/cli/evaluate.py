@@ -1,4 +1,4 @@
-"""`besnn evaluate`: how far a model can be trusted."""
+"""`besnn evaluate`: how well a model classifies known data and flags unknown data."""
 
 import time
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, DataDir, Label, Model, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, DataDir, Device, Label, Model, Quiet, complete_data
+from besnn.cli.output import note, to_json
 
 if TYPE_CHECKING:
     from besnn.detector import Detector
@@ -33,33 +34,32 @@ def evaluate(
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - for standard output.")
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write a report to look at, one HTML file.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write a report as one HTML file.")] = None,
     label: Label = None,
     data_dir: DataDir = None,
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Judge a model on held-out known data and on data that it should flag."""
+    """Evaluate a model on held-out known data and on data that it should flag."""
     from besnn.cli.loading import input_names, load_detector, load_inputs, load_known, refuse_to_overwrite, set_name
     from besnn.errors import InputError
-    from besnn.evaluating import evaluate_detector
+    from besnn.training.record import provenance
 
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--report {str(report)!r}: end its name in .html")
+        raise InputError(f"--report {str(report)!r}: its name must end in .html")
     specs = dict.fromkeys([*unknown, *(more_unknown or [])])
     for option, written in {"--json": json, "--report": report}.items():
         if written is not None:
             refuse_to_overwrite(option, written, model, known, *specs)
     began = time.monotonic()
-    detector = load_detector(model, calibrated=True)
-    evaluation = evaluate_detector(
-        detector,
+    detector = load_detector(model, calibrated=True, device=device)
+    evaluation = detector.evaluate(
         load_known(detector, known, label=label, data_dir=data_dir),
         {set_name(spec): load_inputs(detector, spec, label=None, data_dir=data_dir) for spec in specs},
         title=model.stem,
         known_name=set_name(known),
         input_names={set_name(spec): names for spec in (known, *specs) if (names := input_names(detector, spec))},
+        provenance=provenance({}, detector.device),
     )
     record = None if json is None else _record(detector, evaluation, time.monotonic() - began)
     _publish(evaluation, record, json, report, quiet)
@@ -68,7 +68,6 @@ def evaluate(
 def _publish(
     evaluation: "Evaluation", record: dict[str, object] | None, json: Path | None, report: Path | None, quiet: bool
 ) -> None:
-    from besnn.cli.output import note, to_json
     from besnn.errors import printable
     from besnn.evaluation.report import write_report
     from besnn.evaluation.wording import summary
@@ -84,22 +83,22 @@ def _publish(
             typer.echo(printable(sentence))
     if record is not None and json is not None and json != STANDARD_OUTPUT:
         write_record(json, record)
-    for written in filter(None, (json, report)):
-        if written != STANDARD_OUTPUT:
+    for written in (json, report):
+        if written not in (None, STANDARD_OUTPUT):
             note(f"wrote {written}", quiet=quiet)
 
 
 def _record(detector: "Detector", evaluation: "Evaluation", seconds: float) -> dict[str, object]:
-    """The figures under the field names that records of runs have."""
+    """Return the figures under the field names of run records."""
     from besnn.training.record import model_fields
 
-    assert detector.recipe is not None  # a network of one's own is not loaded from the command line
+    assert detector.recipe is not None  # the command line loads no detector without a recipe
     fields = model_fields(detector.model, detector.recipe)
     return evaluation.metrics() | fields | {"seconds": round(seconds, 3), "provenance": evaluation.provenance}
 
 
 def _separation(evaluation: "Evaluation") -> list[str]:
-    """A line for each unknown set: how well the score that decides tells it from the known data, at any threshold."""
+    """Return one line per unknown set: how well the deciding score separates it from the known data, at any threshold."""
     from besnn.evaluation import ood_metrics
 
     score = evaluation.default_score
@@ -108,6 +107,6 @@ def _separation(evaluation: "Evaluation") -> list[str]:
         figures = ood_metrics(evaluation.known.scores[score], answers.scores[score])
         lines.append(
             f"{score} against {name}: AUROC {figures['auroc']:.4f}, "
-            f"FPR95 {figures['fpr95']:.4f} (unknown accepted when 95 % of known inputs are)"
+            f"FPR95 {figures['fpr95']:.4f} (share of unknown inputs accepted when 95 % of known ones are)"
         )
     return lines

@@ -1,4 +1,4 @@
-"""`besnn export`: a model as one file that other runtimes run."""
+"""`besnn export`: a model as one file for other runtimes."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -7,21 +7,19 @@ from typing import Annotated
 import typer
 
 from besnn.cli.options import Json, Model, Quiet
+from besnn.cli.output import announce
 
 
 class Format(StrEnum):
-    """What to write."""
+    """The format to write."""
 
     ONNX = "onnx"
     TORCH = "torch"
 
 
-_SUFFIXES = {Format.ONNX: ".onnx", Format.TORCH: ".pt2"}
-
-
 def export(
     model: Model,
-    form: Annotated[Format, typer.Option("--format", help="For ONNX Runtime, or a torch.export program.")] = Format.ONNX,
+    form: Annotated[Format, typer.Option("--format", help="A file for ONNX Runtime, or a torch.export program.")] = Format.ONNX,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The file to write. (default: MODEL with .onnx or .pt2)", show_default=False),
@@ -29,13 +27,12 @@ def export(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model as one graph, from raw inputs to label, probabilities, score, p-value and flag, for a batch of any size."""
+    """Write a model as one graph, from raw inputs to label, probabilities, score, p-value and flag, for any batch size."""
     from besnn.cli.loading import load_detector, refuse_to_overwrite
-    from besnn.cli.output import announce
     from besnn.export.write import OPSET
     from besnn.export.write import export as export_detector
 
-    output = output or Path(model).with_suffix(_SUFFIXES[form])
+    output = output or Path(model).with_suffix(".onnx" if form is Format.ONNX else ".pt2")
     refuse_to_overwrite("--output", output, model)
     detector = load_detector(model, calibrated=True)
     export_detector(detector, output, form.value)

@@ -1,21 +1,26 @@
-"""`besnn inspect`: what a model file holds."""
+"""`besnn inspect`: what a model file holds; and the facts about a detector that other commands print too."""
 
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from besnn.cli.options import Json, Model
+from besnn.cli.output import announce, count
+
+if TYPE_CHECKING:
+    from besnn.detector import Detector
+
+_SHOWN_CLASSES = 10
 
 
 def inspect(model: Model, json: Json = False) -> None:
-    """Show what a model file holds: method, classes, inputs, calibration, recipe and where it comes from."""
-    from besnn.cli.description import facts_of, in_words
+    """Show what a model file holds: method, inputs, classes, score, calibration, recipe and provenance."""
     from besnn.cli.loading import load_detector
-    from besnn.cli.output import announce
 
     detector = load_detector(model)
     recipe = None if detector.recipe is None else detector.recipe.model_dump(mode="json")
-    facts = {"file": str(model), "bytes": os.path.getsize(model), **facts_of(detector)}
-    facts |= {"recipe": recipe, "provenance": detector.provenance}
     origin = detector.provenance
+    facts = {"file": str(model), "bytes": os.path.getsize(model), **facts_of(detector), "recipe": recipe, "provenance": origin}
     sentences = [
         f"{model} ({facts['bytes']:,} bytes)",
         *in_words(facts),
@@ -25,3 +30,63 @@ def inspect(model: Model, json: Json = False) -> None:
         f"commit {origin.get('commit') or 'not recorded'}",
     ]
     announce(facts, sentences, as_json=json, quiet=False)
+
+
+def facts_of(detector: "Detector") -> dict[str, Any]:
+    """Return what a detector is and how it decides, as JSON-able values."""
+    threshold = detector.threshold
+    calibration = None
+    if threshold is not None:
+        calibration = {"alpha": threshold.alpha, "delta": threshold.delta, "inputs": len(threshold.scores)}
+        calibration["threshold"] = threshold.threshold
+    return {
+        "method": detector.model.method,
+        "members": detector.model.members,
+        "mirror": detector.model.mirror,
+        "parameters": sum(parameter.numel() for parameter in detector.model.parameters()),
+        "input_shape": list(detector.input_shape),
+        "feature_names": list(detector.feature_names),
+        "class_names": list(detector.class_names),
+        "score": detector.scoring.name,
+        "layer": detector.layer_for(detector.scoring.name),
+        "calibration": calibration,
+    }
+
+
+def in_words(facts: Mapping[str, Any]) -> list[str]:
+    """Return the facts about a detector, one line each."""
+    mirror = " (every second one sees mirror images)" if facts["mirror"] else ""
+    names = facts["class_names"]
+    more = f" and {len(names) - _SHOWN_CLASSES} more" if len(names) > _SHOWN_CLASSES else ""
+    return [
+        f"method       {facts['method']}, {count(facts['members'], 'member')}{mirror}, {facts['parameters']:,} parameters",
+        f"inputs       {_inputs(facts['input_shape'])}",
+        f"classes      {len(names)}: {', '.join(names[:_SHOWN_CLASSES])}{more}",
+        f"score        {_score(facts['score'], facts['layer'])}",
+        f"calibration  {guarantee(facts['calibration'])}",
+    ]
+
+
+def guarantee(calibration: Mapping[str, Any] | None) -> str:
+    """Return what a calibration guarantees, in words."""
+    if calibration is None:
+        return "none yet: run besnn calibrate MODEL DATA"
+    sure = "" if calibration["delta"] is None else f" with probability {1 - calibration['delta']:g}"
+    return (
+        f"false alarms on at most {100 * calibration['alpha']:g} % of known inputs{sure} "
+        f"(threshold {calibration['threshold']:.4g}, from {count(calibration['inputs'], 'held-out input')})"
+    )
+
+
+def _score(name: str, layer: str | None) -> str:
+    """Return a score with its layers; a density at one of several layers already has its layer in its name."""
+    from besnn.detection.densities import density_kind, name_at_layer
+
+    return name if layer is None or density_kind(name) != name else name_at_layer(name, layer)
+
+
+def _inputs(shape: list[int]) -> str:
+    if len(shape) == 1:
+        return f"tables of {count(shape[0], 'column')}"
+    channels, height, width = shape
+    return f"{'grey' if channels == 1 else 'RGB' if channels == 3 else f'{channels}-channel'} images, {height}x{width}"

@@ -1,4 +1,4 @@
-"""`besnn monitor`: whether scored inputs have changed on the way."""
+"""`besnn monitor`: the drift alarm over a file of scores."""
 
 import math
 from pathlib import Path
@@ -7,51 +7,56 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.options import Json, Quiet
+from besnn.cli.output import announce, count
 
 if TYPE_CHECKING:
-    from besnn.serve.monitoring import Watched
+    from besnn.serve.drift import MonitoredFile
 
 
 def monitor(
     scores: Annotated[
-        Path, typer.Argument(metavar="SCORES", help="A file that besnn score wrote, rows in their order.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="SCORES", help="A file that besnn score wrote, rows in the order of the stream.", show_default=False
+        ),
     ],
     model: Annotated[
         Path | None,
         typer.Option(
             metavar="MODEL",
-            help="The model that made the scores: they are then compared with those it was calibrated on.",
+            help="The model that made the scores, to compare them with its calibration scores.",
             show_default=False,
         ),
     ] = None,
-    alarm_level: Annotated[float, typer.Option(help="L: a false alarm is ever raised with probability at most 1/L.")] = 100.0,
-    window: Annotated[int, typer.Option(help="How many of the last inputs the rate of unknown ones is taken over.")] = 1000,
+    alarm_level: Annotated[
+        float, typer.Option(help="L: the probability of ever raising a false alarm is at most 1/L.")
+    ] = 100.0,
+    window: Annotated[int, typer.Option(help="How many recent inputs the rate of unknown ones is measured over.")] = 1000,
     state: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Continue the stream that is kept here; needs --model.", show_default=False),
+        typer.Option(metavar="FILE", help="A file that keeps the stream, to continue it; needs --model.", show_default=False),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell whether a stream of inputs has drifted, with a bound on ever raising the alarm falsely.
+    """Detect drift in a stream of inputs, with a bound on the probability of ever raising a false alarm.
 
-    Without --model, only a change within SCORES can be seen, not one before its first row.
+    Without --model, only a change within SCORES is visible, not one before its first row.
     """
     from besnn.cli.loading import load_detector
-    from besnn.cli.output import announce
     from besnn.errors import InputError
-    from besnn.serve.monitoring import monitor_file
+    from besnn.serve.drift import monitor_file
 
     if not scores.is_file():
         raise InputError(f"{scores} is not a file: make one with besnn score MODEL INPUT -o scores.parquet")
     threshold = None if model is None else load_detector(model, calibrated=True).threshold
-    watched = monitor_file(scores, threshold, alarm_level=alarm_level, window=window, state=state)
-    status = watched.status
+    monitored = monitor_file(scores, threshold, alarm_level=alarm_level, window=window, state=state)
+    status = monitored.status
     facts = {
         "file": str(scores),
-        "inputs": watched.inputs,
-        "skipped": watched.skipped,
-        "flagged": watched.flagged,
+        "inputs": monitored.inputs,
+        "skipped": monitored.skipped,
+        "flagged": monitored.flagged,
         "steps": status.steps,
         "log_martingale": status.log_martingale,
         "alarm": status.alarm,
@@ -61,15 +66,13 @@ def monitor(
         "ood_rate": status.ood_rate,
         "ood_rate_interval": list(status.ood_rate_interval),
     }
-    announce(facts, _in_words(scores, watched, alarm_level, window), as_json=json, quiet=quiet)
+    announce(facts, _in_words(scores, monitored, alarm_level, window), as_json=json, quiet=quiet)
 
 
-def _in_words(scores: Path, watched: "Watched", alarm_level: float, window: int) -> list[str]:
-    from besnn.cli.description import count
-
-    status = watched.status
-    left_out = f", {watched.skipped:,} more without a score" if watched.skipped else ""
-    lines = [f"{scores}: {count(watched.inputs, 'input')}, {watched.flagged:,} flagged as out-of-distribution{left_out}"]
+def _in_words(scores: Path, monitored: "MonitoredFile", alarm_level: float, window: int) -> list[str]:
+    status = monitored.status
+    left_out = f", {monitored.skipped:,} more without a score" if monitored.skipped else ""
+    lines = [f"{scores}: {count(monitored.inputs, 'input')}, {monitored.flagged:,} flagged as out-of-distribution{left_out}"]
     if status.ood_rate is not None:
         low, high = (100 * bound for bound in status.ood_rate_interval)
         recent = count(min(status.steps, window), "input")
@@ -77,7 +80,7 @@ def _in_words(scores: Path, watched: "Watched", alarm_level: float, window: int)
             f"rate         {100 * status.ood_rate:.2f} % of the last {recent} (95 % interval {low:.2f} to {high:.2f} %)"
         )
     lines.append(f"martingale   10^{status.log_martingale / math.log(10):.2f} after {count(status.steps, 'input')}")
-    false_alarm = f"a false alarm is ever raised with probability at most {1 / alarm_level:g}"
+    false_alarm = f"the probability of ever raising a false alarm is at most {1 / alarm_level:g}"
     if status.alarm_step is None:
         lines.append(f"alarm        none: {alarm_level:g} was not reached ({false_alarm})")
     else:

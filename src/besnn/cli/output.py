@@ -1,20 +1,28 @@
-"""What commands print: outcomes on standard output, progress on standard error."""
+"""What commands print, and the codes they exit with.
+
+The outcome goes to standard output; progress and errors go to standard error. An error is one line, never a traceback.
+"""
 
 import json
+import os
+import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
-from besnn.errors import printable
+from besnn.errors import BesnnError, InputError, NotReadyError, one_line, printable
 
 if TYPE_CHECKING:
-    from besnn.training.reporting import Reporter
+    from besnn.training.progress import Reporter
+
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
 
 def announce(facts: Mapping[str, object], sentences: Iterable[str], *, as_json: bool, quiet: bool) -> None:
-    """Prints a command's outcome: as JSON, or in words, or not at all."""
+    """Print the outcome of a command: as JSON, in words, or not at all."""
     if as_json:
         typer.echo(to_json(facts))
     elif not quiet:
@@ -23,37 +31,37 @@ def announce(facts: Mapping[str, object], sentences: Iterable[str], *, as_json: 
 
 
 def to_json(value: object) -> str:
-    """JSON as people and programs can read it.
-
-    >>> print(to_json({"café": [1.5, None]}))
-    {
-      "café": [
-        1.5,
-        null
-      ]
-    }
-    """
+    """Return JSON, indented and with characters as they are."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number of things in words.
+
+    >>> count(1, "member"), count(1200, "input")
+    ('1 member', '1,200 inputs')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def note(text: str, *, quiet: bool) -> None:
-    """Prints a remark on the way, on standard error."""
+    """Print a remark on standard error, unless quiet."""
     if not quiet:
         typer.echo(text, err=True)
 
 
 def training_progress(quiet: bool) -> "Reporter":
-    """A bar and a line an epoch on standard error; nothing when quiet."""
+    """Return a reporter that prints a bar and one line per epoch on standard error; a silent one if quiet."""
     from rich.console import Console
 
-    from besnn.training.reporting import ProgressBar, Silent
+    from besnn.training.progress import ProgressBar, Reporter
 
-    return Silent() if quiet else ProgressBar(Console(stderr=True))
+    return Reporter() if quiet else ProgressBar(Console(stderr=True))
 
 
 @contextmanager
 def counting_progress(quiet: bool) -> Iterator[Callable[[int], None]]:
-    """On a terminal, a count of inputs and their speed; yields what is to be told of further ones."""
+    """Show a running count of inputs on a terminal; yields a function to call with the number of further inputs."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -62,3 +70,43 @@ def counting_progress(quiet: bool) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
         yield lambda more: bar.advance(task, more)
+
+
+def exit_code_of(command: Callable[[], int | None]) -> int:
+    """Run a command and return its exit code; an error becomes one line on standard error.
+
+    >>> exit_code_of(lambda: None)
+    0
+    """
+    try:
+        return command() or 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        code, message = explain(error)
+        if os.environ.get("BESNN_DEBUG"):
+            traceback.print_exc()
+        if message:
+            print(f"besnn: {message}", file=sys.stderr)
+        return code
+
+
+def explain(error: Exception) -> tuple[int, str]:
+    """Return the exit code for an error, and its message on one line.
+
+    >>> explain(InputError("alpha=2 is not a rate"))
+    (2, 'alpha=2 is not a rate')
+    """
+    if isinstance(error, BesnnError):
+        return (WRONG_USE if isinstance(error, InputError | NotReadyError) else FAILED), one_line(error)
+    if hasattr(error, "format_message"):  # wrong use, found by typer: some versions vendor click, so there is no class to name
+        context = getattr(error, "ctx", None)
+        return WRONG_USE, f"{one_line(error.format_message())} (see {context.command_path if context else 'besnn'} --help)"
+    if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer
+        return INTERRUPTED, ""
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported yet
+        return FAILED, "the GPU is out of memory: use --device cpu, or stop what else runs on it"
+    if isinstance(error, OSError):
+        return FAILED, one_line(error)
+    name = f"{type(error).__name__}: {one_line(str(error))}".rstrip(": ")
+    return FAILED, f"unexpected {name}; this is a bug: please report it with the traceback that BESNN_DEBUG=1 shows"

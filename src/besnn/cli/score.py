@@ -1,4 +1,4 @@
-"""`besnn score`: what a model says of every input of a source."""
+"""`besnn score`: what a model says about every input of a source."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,14 +9,17 @@ from besnn.cli.options import (
     DATA_HELP,
     Address,
     DataDir,
+    Device,
     Engine,
     Json,
     Label,
     Model,
     Quiet,
     complete_data,
+    refuse_local_device,
     refuse_ray_options,
 )
+from besnn.cli.output import announce, count, counting_progress
 
 
 def score(
@@ -46,46 +49,46 @@ def score(
         int | None, typer.Option(help="Processes that score on Ray. (default: all cores or GPUs)", min=1, show_default=False)
     ] = None,
     gpus_per_worker: Annotated[
-        float | None, typer.Option(help="GPUs of each, such as 1 or 0.5. (default: none)", min=0, show_default=False)
+        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0, show_default=False)
     ] = None,
     label: Label = None,
     data_dir: DataDir = None,
+    device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Score every input into a file, one row each, in order: input, label, probability, score, p_value, is_ood, error.
 
-    Inputs are streamed, so their number does not matter. One that cannot be scored gets a row that says why.
+    Inputs are streamed, so there may be any number of them. An input that cannot be scored gets a row that says why.
     """
-    from besnn.batch import score_file
-    from besnn.cli.description import count
+    from besnn.batch import require_table_path, score_file
     from besnn.cli.loading import kind_of_data, label_of, load_detector, refuse_to_overwrite
-    from besnn.cli.output import announce, counting_progress
     from besnn.errors import BesnnError
-    from besnn.ray.scoring import score_on_ray
-    from besnn.ray.session import require_ray
-    from besnn.writers import require_table_path
+    from besnn.ray import require_ray
 
-    if engine is Engine.RAY:
+    on_ray = engine is Engine.RAY
+    if on_ray:
         require_ray("data")
+        refuse_local_device(device, instead="--gpus-per-worker")
     else:
         refuse_ray_options({"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker})
         require_table_path(Path(output))
         kind_of_data(source)
         refuse_to_overwrite("--output", output, source, model)
-    detector = load_detector(model, calibrated=True)
+    detector = load_detector(model, calibrated=True, device="cpu" if on_ray else device)
     label = label or label_of(detector)
     with counting_progress(quiet) as progress:
-        if engine is Engine.RAY:
+        if on_ray:
+            from besnn.ray.scoring import score_on_ray
+            from besnn.ray.session import Cluster
+
             tally = score_on_ray(
                 model,
                 source,
                 output,
                 label=label,
                 data_dir=data_dir,
-                address=address,
-                workers=workers,
-                gpus_per_worker=gpus_per_worker or 0.0,
+                cluster=Cluster(address, workers, gpus_per_worker or 0.0),
                 progress=progress,
             )
         else:

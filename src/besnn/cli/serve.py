@@ -1,4 +1,4 @@
-"""`besnn serve`: a model as an HTTP service with a page for people."""
+"""`besnn serve`: a model as an HTTP service with a page to try it."""
 
 from functools import partial
 from pathlib import Path
@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, Address, DataDir, Engine, Model, Quiet, complete_data, refuse_ray_options
+from besnn.cli.options import (
+    DATA_HELP,
+    Address,
+    DataDir,
+    Device,
+    Engine,
+    Model,
+    Quiet,
+    complete_data,
+    refuse_local_device,
+    refuse_ray_options,
+)
 
 if TYPE_CHECKING:
     from besnn.detector import Detector
@@ -15,7 +26,9 @@ if TYPE_CHECKING:
 
 def serve(
     model: Model,
-    host: Annotated[str, typer.Option(help="The address to listen on; the default is this machine alone.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; by default only this machine can reach it.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes any free one.", min=0, max=65535)] = 8000,
     workers: Annotated[int, typer.Option(help="Processes, each with the model; one that dies is replaced.", min=1)] = 1,
     token_file: Annotated[
@@ -23,11 +36,11 @@ def serve(
         typer.Option(metavar="FILE", help="A file with the token that clients must send.", show_default=False),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without a token: anybody may ask.")
+        bool, typer.Option("--insecure", help="Listen on a public address without a token: anyone may use the service.")
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A further name to go by, such as a proxy's; repeatable.", show_default=False),
+        typer.Option(metavar="NAME", help="Another accepted host name, such as a proxy's; repeatable.", show_default=False),
     ] = None,
     examples: Annotated[
         str | None,
@@ -41,48 +54,47 @@ def serve(
     data_dir: DataDir = None,
     drift_state: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the drift monitor is kept, across restarts.", show_default=False),
+        typer.Option(metavar="FILE", help="A file that keeps the drift monitor across restarts.", show_default=False),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a limit, such as deadline_seconds=5; repeatable."),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to score on this machine, by PyTorch's names: cpu, cuda, mps.")] = "cpu",
+    device: Device = "auto",
     engine: Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")] = Engine.LOCAL,
     address: Address = None,
     replicas: Annotated[
         int | None, typer.Option(help="Processes on Ray, each with the model. (default: 1)", min=1, show_default=False)
     ] = None,
     max_replicas: Annotated[
-        int | None, typer.Option(help="As many as Ray may start when much is asked.", min=1, show_default=False)
+        int | None, typer.Option(help="Most processes that Ray may start under load.", min=1, show_default=False)
     ] = None,
     gpus_per_replica: Annotated[
-        float | None, typer.Option(help="GPUs of each, such as 1 or 0.5. (default: none)", min=0, show_default=False)
+        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0, show_default=False)
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve a model over HTTP, with a page to try it at `/`, until stopped.
 
     POST /v1/predict takes JSON arrays and images, /v2 speaks the Open Inference Protocol, /metrics is for Prometheus, and
-    /openapi.json describes it all. A cluster at --address goes on serving after this command has ended; the same command with
-    another model swaps that in, without a break.
+    /openapi.json describes them. A cluster at --address keeps serving after this command has ended; run the command again with
+    another model to replace the model without downtime.
     """
     from besnn.cli.loading import load_detector
     from besnn.cli.output import note
-    from besnn.ray.session import require_ray
-    from besnn.serve.launch import listen, url_of
-    from besnn.serve.launch import serve as run
-    from besnn.serve.security import access_settings
-    from besnn.serve.settings import parse_settings, served_name
+    from besnn.ray import require_ray
+    from besnn.serve.settings import access_settings, parse_settings, served_name
 
     if engine is Engine.RAY:
         require_ray("serve")
+        refuse_local_device(device, instead="--gpus-per-replica")
     else:
+        _require_extra()
         names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
         refuse_ray_options(dict(zip(names, (address, replicas, max_replicas, gpus_per_replica), strict=True)))
     access = access_settings(host, token_file, insecure, allow_host or [])
     settings = parse_settings({"model_name": served_name(model), "drift_state": drift_state, **access}, overrides or [])
-    detector = load_detector(model, calibrated=True)
+    detector = load_detector(model, calibrated=True, device="cpu" if engine is Engine.RAY else device)
     chosen = _examples(detector, examples, data_dir)
     if engine is Engine.RAY:
         from besnn.ray.serving import Replicas, serve_on_ray
@@ -90,24 +102,27 @@ def serve(
         count = Replicas(replicas or 1, max_replicas, gpus_per_replica or 0.0)
         serve_on_ray(model, settings, chosen, host, port, count, address, partial(note, quiet=quiet))
         return
-    _move(detector, device)
+    from besnn.serve.server import listen, run, url_of
+
     with listen(host, port) as listener:
         note(f"serving {model} at {url_of(listener)} (Ctrl-C stops it)", quiet=quiet)
         run(detector, model, settings, chosen, listener, workers)
 
 
-def _move(detector: "Detector", device: str) -> None:
-    from besnn.errors import InputError, one_line
+def _require_extra() -> None:
+    from importlib import import_module
+
+    from besnn.errors import InputError
 
     try:
-        detector.to(device)
-    except (AssertionError, RuntimeError) as error:  # torch's own: no such device, or not one that it was built for
-        reason = one_line(error)[:200]
-        raise InputError(f"--device {device} cannot be used ({reason}): choose cpu, or what this machine has") from None
+        for module in ("fastapi", "httptools", "prometheus_client", "python_multipart", "uvicorn"):
+            import_module(module)
+    except ModuleNotFoundError:
+        raise InputError("the service needs the extra `serve`: pip install 'besnn[serve]'") from None
 
 
 def _examples(detector: "Detector", spec: str | None, data_dir: Path | None) -> "list[Example]":
-    """Examples from the data that is named, else from the training set where that needs no files."""
+    """Choose examples from the named data, or from the training set if that is a toy set."""
     from besnn.cli.loading import load_known
     from besnn.data import available
     from besnn.serve.examples import choose_examples

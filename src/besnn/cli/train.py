@@ -1,36 +1,16 @@
 """`besnn train`: from data to a calibrated model."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.errors import FAILED
-from besnn.cli.options import DATA_HELP, DataDir, Json, Quiet, complete_data
+from besnn.cli.inspect import facts_of, in_words
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data, complete_method
+from besnn.cli.output import FAILED, announce, count, training_progress
 
 if TYPE_CHECKING:
     from besnn.training.fit import Fitted
-
-
-class Method(StrEnum):
-    """What to train."""
-
-    BE_SNN = "be-snn"
-    SOFTMAX = "softmax"
-    DUQ = "duq"
-    GAUSSIAN = "gaussian"
-    DEEP_ENSEMBLE = "deep-ensemble"
-    BATCH_ENSEMBLE = "batch-ensemble"
-
-
-class Device(StrEnum):
-    """Where to train."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    GPU = "gpu"
-    MPS = "mps"
 
 
 def train(
@@ -38,7 +18,7 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE|DATA",
-            help=f"A recipe (besnn recipes, or a .yaml), or data to train on by the recipe that suits it: {DATA_HELP}.",
+            help=f"A recipe (see besnn recipes, or a .yaml), or data, trained by a recipe that suits it: {DATA_HELP}.",
             autocompletion=complete_data,
             show_default=False,
         ),
@@ -48,50 +28,49 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change any setting, such as training.epochs=5; repeatable."),
     ] = None,
-    method: Annotated[Method | None, typer.Option(help="Train this method, with its own defaults.", show_default=False)] = None,
-    members: Annotated[int | None, typer.Option(help="How many members the ensemble has.", show_default=False)] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="How often to go through the data, after any pretraining.", show_default=False)
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Train another method, with its own defaults: softmax, duq, gaussian, ...",
+            autocompletion=complete_method,
+            show_default=False,
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same model.", show_default=False)] = None,
+    members: Annotated[int | None, typer.Option(help="The number of ensemble members.", show_default=False)] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="The number of passes over the data, after any pretraining.", show_default=False)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same model.", show_default=False)] = None,
     alpha: Annotated[float | None, typer.Option(help="The false-alarm rate to calibrate to.", show_default=False)] = None,
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The class column of a table.", show_default=False)
     ] = None,
     data_dir: DataDir = None,
     run_folder: Annotated[
-        Path | None,
-        typer.Option(help="Where checkpoints and logs go. (default: OUTPUT.run)", show_default=False),
+        Path | None, typer.Option(help="The folder for checkpoints and logs. (default: OUTPUT.run)", show_default=False)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped, to the same model.")] = False,
-    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.AUTO,
-    devices: Annotated[int, typer.Option(help="How many devices, or processes on the CPU.", min=1)] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run; the model is the same.")] = False,
+    device: Device = "auto",
+    devices: Annotated[int, typer.Option(help="The number of devices, or of processes on the CPU.", min=1)] = 1,
     strategy: Annotated[str, typer.Option(help="How several devices share the work, by Lightning's names.")] = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model, choose its score and calibrate it, on parts of the data held out for each.
+    """Train a model, choose its score and calibrate it, each on its own part of the data.
 
     Settings are applied in this order: the recipe, --method, the other options, --set.
     """
-    from besnn.cli.choosing import choose_recipe, setting
-    from besnn.cli.loading import kind_of_data, refuse_to_overwrite
-    from besnn.cli.output import announce, training_progress
+    from besnn.cli.loading import choose_recipe, kind_of_data, refuse_to_overwrite, setting
     from besnn.data import ImageSpec, load_or_stream
     from besnn.errors import BesnnError, DataError
-    from besnn.recipe.baselines import method_overrides
+    from besnn.recipe.reading import method_overrides
     from besnn.training import make_fabric
     from besnn.training.fit import fit_detector
 
-    named: dict[str, int | float | str | None] = {
-        "method.members": members,
-        "training.epochs": epochs,
-        "training.seed": seed,
-        "calibration.alpha": alpha,
-        "data.label": label,
-    }
-    given = [setting(field, value) for field, value in named.items() if value is not None]
-    replaced = [] if method is None else method_overrides(choose_recipe(what, []), method.value)
+    named = {"method.members": members, "training.epochs": epochs, "training.seed": seed, "calibration.alpha": alpha}
+    given = [setting(field, value) for field, value in {**named, "data.label": label}.items() if value is not None]
+    replaced = [] if method is None else method_overrides(choose_recipe(what), method)
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
     run_folder, checkpoints = _open_run(output, run_folder, resume)
     kind_of_data(recipe.data.source)
@@ -103,7 +82,7 @@ def train(
         label=recipe.data.label,
         image=None if image is None else ImageSpec(image.size, image.channels),
     )
-    fabric = make_fabric(recipe.training.precision, device.value, devices, strategy)
+    fabric = make_fabric(recipe.training.precision, device, devices, strategy)
     quiet = quiet or not fabric.is_global_zero
     try:
         fitted = fit_detector(
@@ -112,7 +91,7 @@ def train(
     except BesnnError as error:
         if fabric.is_global_zero or isinstance(error, DataError):
             raise
-        raise typer.Exit(FAILED) from None  # all processes find the same fault, and the first one tells of it
+        raise typer.Exit(FAILED) from None  # every process meets the same error, and the first one reports it
     if fabric.is_global_zero:
         fitted.detector.save(output)
         for checkpoint in checkpoints:
@@ -121,7 +100,7 @@ def train(
 
 
 def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path, list[Path]]:
-    """The run's folder and checkpoints. While one of them exists the run is not finished, and is not thrown away unasked."""
+    """Return the run's folder and checkpoints; refuse to throw an unfinished run away."""
     from besnn.errors import InputError
     from besnn.training.checkpoint import checkpoint_in
     from besnn.training.pretrain import plain_folder
@@ -139,9 +118,7 @@ def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path
 
 
 def _outcome(fitted: "Fitted", output: Path, run_folder: Path) -> tuple[dict[str, object], list[str]]:
-    """What came of a run, as facts and in words."""
-    from besnn.cli.description import count, facts_of, in_words
-
+    """Return the outcome of a run, as facts and in words."""
     detector, history = fitted.detector, fitted.history
     stops_early = detector.recipe is not None and detector.recipe.training.patience is not None
     kept = min(history, key=lambda row: row["validation_loss"]) if stops_early else history[-1]

@@ -1,40 +1,40 @@
-"""Load a split of a built-in set: generated, or from its official files (downloaded where absent)."""
+"""Load a built-in set: generated, or from its official files (downloaded if they are missing)."""
 
+import hashlib
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from besnn.data.catalogue import DatasetInfo, require_name
+from besnn.data.catalogue import DIGITS, DatasetInfo, require_name
 from besnn.data.dataset import Dataset
-from besnn.data.fetching import fetch_files
-from besnn.data.store import FileContent, Status, data_root, read_official
-from besnn.data.toys import digits, two_moons
+from besnn.data.download import fetch_files
+from besnn.data.official import FileContent, Status, data_root, read_official
 from besnn.errors import DataError
 
 
 def load_builtin(spec: str, *, split: str | None = None, data_dir: str | Path | None = None) -> Dataset:
     """Load one split of a built-in set: the one that `spec` names, else `split`, else `train` (or the only one).
 
-    The set's `note` says so where a file holds only a part of the official one.
+    Missing files are downloaded. The set's `note` says so if a file holds only a part of the official one.
     """
     info, named = require_name(spec)
     split = named or split or next(iter(info.sizes))
-    require_name(f"{info.name}:{split}")  # where there is no such split, this says which there are
+    require_name(f"{info.name}:{split}")  # an unknown split is an error that lists the splits
     if not info.files:
-        dataset = two_moons(info.sizes[split], seed=int(split == "test")) if info.name == "two-moons" else _digits(split)
-        return replace(dataset, name=f"{info.name}:{split}")
-    root = data_root(data_dir)
-    found = [read_official(info, file, root) for file in info.files[split]]
-    if any(each.status.status is Status.MISSING for each in found):
-        missing = [f for f, each in zip(info.files[split], found, strict=True) if each.status.status is Status.MISSING]
+        return replace(_GENERATED[info.name](split), name=f"{info.name}:{split}")
+    root, files = data_root(data_dir), info.files[split]
+    found = [read_official(info, file, root) for file in files]
+    missing = [file for file, each in zip(files, found, strict=True) if each.status.status is Status.MISSING]
+    if missing:
         fetch_files(info, missing, root, progress=sys.stderr.isatty())
-        found = [read_official(info, file, root) for file in info.files[split]]
-    return _assemble(info, split, found, root)
+        found = [read_official(info, file, root) for file in files]
+    return _assemble(info, split, found)
 
 
-def _assemble(info: DatasetInfo, split: str, found: list[FileContent], root: Path) -> Dataset:
+def _assemble(info: DatasetInfo, split: str, found: list[FileContent]) -> Dataset:
     """Put the records of a split's files together."""
     for each in found:
         if each.records is None:
@@ -51,7 +51,45 @@ def _assemble(info: DatasetInfo, split: str, found: list[FileContent], root: Pat
     return Dataset(inputs, labels, info.class_names, f"{info.name}:{split}", hashes, note="; ".join(notes))
 
 
+def two_moons(n: int = 1000, *, noise: float = 0.1, seed: int = 0) -> Dataset:
+    """Generate two interleaved half circles in the plane, with the noise that DUQ and the paper use.
+
+    Example:
+        >>> moons = two_moons(100)
+        >>> moons.inputs.shape, moons.class_names
+        ((100, 2), ('upper', 'lower'))
+    """
+    from sklearn.datasets import make_moons  # slow to import
+
+    points, labels = make_moons(n, noise=noise, random_state=seed)
+    inputs, labels = points.astype(np.float32), labels.astype(np.int64)
+    hashes = {"two-moons": hashlib.sha256(inputs.tobytes() + labels.tobytes()).hexdigest()}
+    return Dataset(inputs, labels, ("upper", "lower"), "two-moons", hashes, feature_names=("x1", "x2"))
+
+
+def digits() -> Dataset:
+    """Load scikit-learn's 1,797 handwritten digits, grey 8x8.
+
+    Example:
+        >>> digits().inputs.shape
+        (1797, 1, 8, 8)
+    """
+    from sklearn.datasets import load_digits  # slow to import
+
+    images, labels = load_digits(return_X_y=True)
+    inputs = np.rint(images.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8)  # the shades are 0 to 16
+    labels = labels.astype(np.int64)
+    hashes = {"digits": hashlib.sha256(inputs.tobytes() + labels.tobytes()).hexdigest()}
+    return Dataset(inputs, labels, DIGITS, "digits", hashes)
+
+
 def _digits(split: str) -> Dataset:
-    """scikit-learn's digits have no official split: the same four fifths are always for training."""
+    """Return a split of the digits, which have no official one: the same four fifths are always for training."""
     train, test = digits().split(0.8, seed=0)
     return train if split == "train" else test
+
+
+_GENERATED: dict[str, Callable[[str], Dataset]] = {
+    "two-moons": lambda split: two_moons(1000, seed=int(split == "test")),
+    "digits": _digits,
+}

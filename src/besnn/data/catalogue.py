@@ -1,11 +1,9 @@
-"""The built-in data sets: what they are, where their official files lie, and what is in them."""
+"""The built-in data sets: what they are, where their official files are published, and what is in them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from besnn.errors import InputError
-
-DIGITS = tuple("0123456789")
 
 
 @dataclass(frozen=True)
@@ -14,10 +12,10 @@ class OfficialFile:
 
     Attributes:
         path: where it lies in a data folder, unpacked; `.gz` may follow.
-        sha256: of the unpacked content, so that compressing anew changes nothing.
+        sha256: of the unpacked content, so that compressing it again changes nothing.
         records: how many images (or labels) it holds.
         urls: where to download it from, in order of preference.
-        member: its name within the archive at `urls`; empty where the address is the file itself.
+        member: its name within the archive at `urls`; empty if the address is that of the file itself.
         archive_sha256: of that archive.
     """
 
@@ -37,10 +35,10 @@ class DatasetInfo:
         name: as the command line takes it.
         description: in a few words.
         licence: as far as its authors state one.
-        class_names: name of class 0, 1, ...
+        class_names: the name of class 0, 1, ...
         sizes: how many inputs each split holds.
-        files: the official files of each split; none for sets that are generated.
-        format: the files' format, a key of `besnn.data.formats.PARSERS`; empty for sets that are generated.
+        files: the official files of each split; none for generated sets.
+        format: the format of these files, a key of `besnn.data.builtin.PARSERS`; empty for generated sets.
     """
 
     name: str
@@ -63,7 +61,7 @@ def available() -> list[DatasetInfo]:
 
 
 def parse_name(spec: str) -> tuple[DatasetInfo, str | None] | None:
-    """Take `mnist` or `mnist:test` apart; None where it does not begin with a built-in name.
+    """Return the set and the split that `mnist` or `mnist:test` names; None if it does not begin with a built-in name.
 
     Example:
         >>> info, split = parse_name("mnist:test")
@@ -78,47 +76,65 @@ def parse_name(spec: str) -> tuple[DatasetInfo, str | None] | None:
 
 
 def require_name(spec: str) -> tuple[DatasetInfo, str | None]:
-    """Take a built-in name apart, or say which there are."""
+    """Return what `parse_name` does; a name that is not built in is an error."""
     parsed = parse_name(spec)
     if parsed is None:
         raise InputError(f"no built-in set is called {spec!r}: choose from {', '.join(i.name for i in _CATALOGUE)}")
     return parsed
 
 
-def _idx_files(
-    folder: str, urls: tuple[str, ...], prefix: str, records: int, images: str, labels: str
-) -> tuple[OfficialFile, ...]:
-    """The two idx files of a split, given the SHA-256 of each."""
-    named = ((f"{prefix}-images-idx3-ubyte", images), (f"{prefix}-labels-idx1-ubyte", labels))
-    return tuple(
-        OfficialFile(f"{folder}/raw/{name}", sha256, records, tuple(f"{url}/{name}.gz" for url in urls))
-        for name, sha256 in named
-    )
+_SHA256 = {
+    "FashionMNIST/raw/train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "FashionMNIST/raw/train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "FashionMNIST/raw/t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "FashionMNIST/raw/t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    "MNIST/raw/train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "MNIST/raw/train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "MNIST/raw/t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "MNIST/raw/t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    "NotMNIST/raw/t10k-images-idx3-ubyte": "8e7f38ae95cc8f48e0986175ffc9137e5007ebcf3d8fdf6656c904eb9dab198b",
+    "NotMNIST/raw/t10k-labels-idx1-ubyte": "5f8e6012f2ce730700d8d05fca098bc47f71d25b890e4bec7ac5ebfd614a4001",
+    "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    "cifar-10-batches-bin/data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "cifar-10-batches-bin/data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "cifar-10-batches-bin/data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "cifar-10-batches-bin/data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "cifar-10-batches-bin/data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "cifar-10-batches-bin/test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    "SVHN/train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+    "SVHN/test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+}
 
 
-def _cifar_file(name: str, sha256: str) -> OfficialFile:
-    path = f"cifar-10-batches-bin/{name}.bin"
-    return OfficialFile(path, sha256, 10_000, (_CIFAR_URL,), member=path, archive_sha256=_CIFAR_ARCHIVE_SHA256)
+def _idx_files(folder: str, sizes: Mapping[str, int], *urls: str) -> dict[str, tuple[OfficialFile, ...]]:
+    """Return the files of a set in MNIST's format: images and labels of each split."""
+
+    def file(name: str, records: int) -> OfficialFile:
+        path = f"{folder}/raw/{name}"
+        return OfficialFile(path, _SHA256[path], records, tuple(f"{url}/{name}.gz" for url in urls))
+
+    prefixes = {"train": "train", "test": "t10k"}
+    return {
+        split: tuple(file(f"{prefixes[split]}-{kind}-ubyte", records) for kind in ("images-idx3", "labels-idx1"))
+        for split, records in sizes.items()
+    }
 
 
-def _svhn_file(split: str, sha256: str, records: int) -> OfficialFile:
+def _cifar_files(*names: str) -> tuple[OfficialFile, ...]:
+    archive = "cifar-10-binary.tar.gz"
+    urls = (f"https://www.cs.toronto.edu/~kriz/{archive}",)
+    paths = [f"cifar-10-batches-bin/{name}.bin" for name in names]
+    return tuple(OfficialFile(path, _SHA256[path], 10_000, urls, path, _SHA256[archive]) for path in paths)
+
+
+def _svhn_files(split: str, records: int) -> tuple[OfficialFile, ...]:
     name = f"{split}_32x32.mat"
-    return OfficialFile(f"SVHN/{name}", sha256, records, (f"http://ufldl.stanford.edu/housenumbers/{name}",))
+    urls = (f"http://ufldl.stanford.edu/housenumbers/{name}",)
+    return (OfficialFile(f"SVHN/{name}", _SHA256[f"SVHN/{name}"], records, urls),)
 
 
-_FASHION_URLS = (
-    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-)
-_MNIST_URLS = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist",
-    "https://storage.googleapis.com/cvdf-datasets/mnist",
-)
-_CIFAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-_CIFAR_ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
-_NOT_MNIST_URLS = (
-    "https://raw.githubusercontent.com/davidflanagan/notMNIST-to-MNIST/c58c29ff93d7b8c809c449b380a232f9f39909fd",
-)
+DIGITS = tuple("0123456789")
+_MNIST_SIZES = {"train": 60_000, "test": 10_000}
 
 _CATALOGUE = (
     DatasetInfo(
@@ -140,70 +156,41 @@ _CATALOGUE = (
         description="clothes, grey 28x28",
         licence="MIT",
         class_names=("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-        sizes={"train": 60_000, "test": 10_000},
+        sizes=_MNIST_SIZES,
         format="idx",
-        files={
-            "train": _idx_files(
-                "FashionMNIST",
-                _FASHION_URLS,
-                "train",
-                60_000,
-                images="c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-                labels="bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            ),
-            "test": _idx_files(
-                "FashionMNIST",
-                _FASHION_URLS,
-                "t10k",
-                10_000,
-                images="5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-                labels="0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            ),
-        },
+        files=_idx_files(
+            "FashionMNIST",
+            _MNIST_SIZES,
+            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        ),
     ),
     DatasetInfo(
         name="mnist",
         description="handwritten digits, grey 28x28",
         licence="CC BY-SA 3.0 (as commonly given)",
         class_names=DIGITS,
-        sizes={"train": 60_000, "test": 10_000},
+        sizes=_MNIST_SIZES,
         format="idx",
-        files={
-            "train": _idx_files(
-                "MNIST",
-                _MNIST_URLS,
-                "train",
-                60_000,
-                images="ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-                labels="65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            ),
-            "test": _idx_files(
-                "MNIST",
-                _MNIST_URLS,
-                "t10k",
-                10_000,
-                images="0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-                labels="ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            ),
-        },
+        files=_idx_files(
+            "MNIST",
+            _MNIST_SIZES,
+            "https://ossci-datasets.s3.amazonaws.com/mnist",
+            "https://storage.googleapis.com/cvdf-datasets/mnist",
+        ),
     ),
     DatasetInfo(
         name="not-mnist",
-        description="letters A to J in many fonts, grey 28x28, a sample of 1,000 a letter",
+        description="letters A to J in many fonts, grey 28x28, a sample of 1,000 per letter",
         licence="none stated",
         class_names=tuple("ABCDEFGHIJ"),
         sizes={"test": 10_000},
         format="idx",
-        files={
-            "test": _idx_files(
-                "NotMNIST",
-                _NOT_MNIST_URLS,
-                "t10k",
-                10_000,
-                images="8e7f38ae95cc8f48e0986175ffc9137e5007ebcf3d8fdf6656c904eb9dab198b",
-                labels="5f8e6012f2ce730700d8d05fca098bc47f71d25b890e4bec7ac5ebfd614a4001",
-            )
-        },
+        files=_idx_files(
+            "NotMNIST",
+            {"test": 10_000},
+            "https://raw.githubusercontent.com/davidflanagan/notMNIST-to-MNIST/c58c29ff93d7b8c809c449b380a232f9f39909fd",
+        ),
     ),
     DatasetInfo(
         name="cifar10",
@@ -212,27 +199,15 @@ _CATALOGUE = (
         class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         sizes={"train": 50_000, "test": 10_000},
         format="cifar",
-        files={
-            "train": (
-                _cifar_file("data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
-                _cifar_file("data_batch_2", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
-                _cifar_file("data_batch_3", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
-                _cifar_file("data_batch_4", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
-                _cifar_file("data_batch_5", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
-            ),
-            "test": (_cifar_file("test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),),
-        },
+        files={"train": _cifar_files(*(f"data_batch_{i}" for i in range(1, 6))), "test": _cifar_files("test_batch")},
     ),
     DatasetInfo(
         name="svhn",
-        description="house numbers, one digit an image, RGB 32x32",
+        description="house numbers, one digit per image, RGB 32x32",
         licence="non-commercial use only",
         class_names=DIGITS,
         sizes={"train": 73_257, "test": 26_032},
         format="svhn",
-        files={
-            "train": (_svhn_file("train", "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8", 73_257),),
-            "test": (_svhn_file("test", "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b", 26_032),),
-        },
+        files={"train": _svhn_files("train", 73_257), "test": _svhn_files("test", 26_032)},
     ),
 )

@@ -1,4 +1,4 @@
-"""A labelled (or unlabelled) set of inputs, whole in memory."""
+"""A data set in memory: inputs, labels and class names; how it is split, and which of its classes are kept."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from besnn.data.splits import split_indices
 from besnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,13 +22,13 @@ class Dataset:
 
     Attributes:
         inputs: images `uint8 [n, c, h, w]`, or a table `float32 [n, d]`.
-        labels: `int64 [n]`, places in `class_names`; None where the data has no labels.
-        class_names: name of class 0, 1, ...; empty where the data has no labels.
+        labels: `int64 [n]`, indices into `class_names`; None if the data has no labels.
+        class_names: the name of class 0, 1, ...; empty if the data has no labels.
         name: what a person calls the set (`mnist:test`, a path).
-        hashes: SHA-256 by file (or by folder), of the content that was read.
-        feature_names: names of a table's columns; empty for images and for nameless arrays.
-        note: what a reader of results must know about the data, such as that a file holds only a part of the official one.
-        lost: which column of a file float32 does not hold, so that nothing can be learned from it; empty where it holds all.
+        hashes: SHA-256 by file (or by folder) of the content that was read.
+        feature_names: the names of a table's columns; empty for images and for arrays without names.
+        note: what a reader of results must know, such as that a file holds only a part of the official one.
+        lost: which column float32 cannot hold, so that nothing can be learned from it; empty if it holds all.
 
     Example:
         >>> points = Dataset(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), ("left", "right"), name="points")
@@ -53,9 +52,17 @@ class Dataset:
             raise InputError(f"{self.name}: inputs are {found}; give uint8 [n, c, h, w] or float32 [n, d]")
         if self.feature_names and len(self.feature_names) != self.inputs.shape[1]:
             counts = f"{len(self.feature_names)} feature names for {self.inputs.shape[1]} columns"
-            raise InputError(f"{self.name}: {counts}; give one name a column")
+            raise InputError(f"{self.name}: {counts}; give one name per column")
         if self.labels is not None:
-            _check_labels(self.labels, rows=len(self), classes=len(self.class_names), name=self.name)
+            self._check_labels(self.labels)
+
+    def _check_labels(self, labels: NDArray[np.int64]) -> None:
+        if labels.shape != (len(self),) or labels.dtype != np.int64:
+            found = f"{labels.dtype} {list(labels.shape)}"
+            raise InputError(f"{self.name}: labels are {found}; give int64 [{len(self)}], one per input")
+        if len(self) and not (labels.min() >= 0 and labels.max() < len(self.class_names)):
+            found = f"labels run from {labels.min()} to {labels.max()}"
+            raise InputError(f"{self.name}: {found}; there are {len(self.class_names)} class names")
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -66,30 +73,74 @@ class Dataset:
         return self.inputs.ndim == 4
 
     def subset(self, indices: Sequence[int] | NDArray[np.integer]) -> "Dataset":
-        """Return the rows at `indices`, in that order, under the same class names."""
+        """Return the rows at `indices`, in that order, with the same class names."""
         rows = np.asarray(indices, dtype=np.int64)
         return replace(self, inputs=self.inputs[rows], labels=None if self.labels is None else self.labels[rows])
 
     def split(self, *sizes: int | float, seed: int = 0, stratify: bool = True) -> tuple["Dataset", ...]:
-        """Divide into one part a size and a last part with the rest; a size is a share (float) or a number of rows (int).
+        """Split into one part per size and a last part with the rest; a size is a share (float) or a number of rows (int).
 
         With labels and `stratify`, every part holds each class in its overall share. Take calibration data with
-        `stratify=False`: a conformal threshold's guarantee rests on rows drawn without regard to their class.
+        `stratify=False`: the guarantee of a conformal threshold needs rows drawn without regard to their class.
         """
         labels = self.labels if stratify else None
         return tuple(self.subset(part) for part in split_indices(len(self), sizes, seed=seed, labels=labels))
 
     def align_classes(self, class_names: Sequence[str]) -> "Dataset":
-        """Renumber the labels to the order of `class_names`, the classes some model was trained on."""
+        """Renumber the labels to the order of `class_names`, the classes that a model was trained on."""
         if self.labels is None or self.class_names == tuple(class_names):
             return self
-        places = {name: place for place, name in enumerate(class_names)}
+        indices = {name: index for index, name in enumerate(class_names)}
         present = np.unique(self.labels)
-        if unknown := [self.class_names[label] for label in present if self.class_names[label] not in places]:
+        if unknown := [self.class_names[label] for label in present if self.class_names[label] not in indices]:
             known = ", ".join(class_names)
-            raise InputError(f"{self.name}: class {unknown[0]!r} is not one the model knows ({known}): leave its rows out")
-        renumber = np.array([places.get(name, -1) for name in self.class_names], dtype=np.int64)
+            raise InputError(f"{self.name}: the model does not know class {unknown[0]!r}, only {known}: drop its rows")
+        renumber = np.array([indices.get(name, -1) for name in self.class_names], dtype=np.int64)
         return replace(self, labels=renumber[self.labels], class_names=tuple(class_names))
+
+
+def split_indices(
+    rows: int, sizes: Sequence[int | float], *, seed: int, labels: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], ...]:
+    """Return the row numbers of each part, ascending: one part per size, then the rest.
+
+    Args:
+        rows: how many rows there are.
+        sizes: the size of each part: a share of all rows (a float between 0 and 1) or a number of rows (an int).
+        seed: of the shuffle; the same seed gives the same parts.
+        labels: `[rows]`; if given, every part holds each class in its overall share, as nearly as whole rows allow.
+
+    Example:
+        >>> first, rest = split_indices(10, [0.3], seed=0)
+        >>> len(first), len(rest)
+        (3, 7)
+    """
+    counts = [_count(size, rows) for size in sizes]
+    if sum(counts) >= rows:
+        raise InputError(f"parts of {counts} rows leave nothing of {rows} for the last part: ask for smaller ones")
+    order = np.random.default_rng(seed).permutation(rows)
+    if labels is not None:
+        order = _spread_classes(order, labels)
+    return tuple(np.sort(part) for part in np.split(order, np.cumsum(counts)))
+
+
+def _count(size: int | float, rows: int) -> int:
+    """Return how many rows a size stands for."""
+    if isinstance(size, float) and not 0 < size < 1:
+        raise InputError(f"a share of {size} is not between 0 and 1: give a number of rows as an int")
+    count = round(size * rows) if isinstance(size, float) else size
+    if count < 1:
+        raise InputError(f"a part of size {size} out of {rows} rows would be empty: ask for a larger one")
+    return count
+
+
+def _spread_classes(order: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Reorder shuffled rows so that each class is spread evenly: any run of rows then has every class in its share."""
+    position = np.empty(len(order))
+    for label in np.unique(labels):
+        members = order[labels[order] == label]
+        position[members] = (np.arange(len(members)) + 0.5) / len(members)
+    return order[np.argsort(position[order], kind="stable")]
 
 
 def keep_classes(dataset: Dataset, class_names: Collection[str]) -> Dataset:
@@ -97,8 +148,7 @@ def keep_classes(dataset: Dataset, class_names: Collection[str]) -> Dataset:
 
     Example:
         >>> from besnn.data import digits
-        >>> curved = keep_classes(digits(), {"0", "6", "8"})
-        >>> curved.class_names
+        >>> keep_classes(digits(), {"0", "6", "8"}).class_names
         ('0', '6', '8')
     """
     rows, labels, kept = rows_of_classes(dataset, class_names)
@@ -108,9 +158,9 @@ def keep_classes(dataset: Dataset, class_names: Collection[str]) -> Dataset:
 def rows_of_classes(
     dataset: "Dataset | StreamingFolder", class_names: Collection[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
-    """Return which rows are of the named classes, their labels among these, and the classes in the set's own order."""
+    """Return the numbers of the rows of the named classes, their new labels, and the classes in the set's own order."""
     if dataset.labels is None:
-        raise InputError(f"{dataset.name} has no labels: classes cannot be left out of it")
+        raise InputError(f"{dataset.name} has no labels, so classes cannot be selected: pass labelled data")
     if unknown := sorted(set(class_names) - set(dataset.class_names)):
         raise InputError(f"{dataset.name} has no class {unknown[0]!r}: it has {', '.join(dataset.class_names)}")
     kept = [label for label, name in enumerate(dataset.class_names) if name in class_names]
@@ -120,27 +170,13 @@ def rows_of_classes(
 
 
 def require_classes(dataset: "Dataset | StreamingFolder") -> NDArray[np.int64]:
-    """Return the labels `[n]` of a set fit to train a classifier on, or say what it lacks.
-
-    Example:
-        >>> from besnn.data import two_moons
-        >>> require_classes(two_moons(4)).shape
-        (4,)
-    """
+    """Return the labels `[n]` of a set that a classifier can be trained on, or raise an error that says what is missing."""
     if dataset.labels is None:
-        raise InputError(f"{dataset.name} has no labels: give one sub-folder a class, or name the class column")
+        raise InputError(f"{dataset.name} has no labels: give one sub-folder per class, or name the class column")
     present = np.unique(dataset.labels)
     if len(present) < 2:
         classes = ", ".join(dataset.class_names[label] for label in present)
-        raise InputError(f"{dataset.name} has one class only ({classes}): a classifier needs two or more")
+        raise InputError(f"{dataset.name} has only one class ({classes}): a classifier needs two or more")
     if isinstance(dataset, Dataset) and dataset.lost:
         raise InputError(f"{dataset.name}: {dataset.lost}")
     return dataset.labels
-
-
-def _check_labels(labels: NDArray[np.int64], *, rows: int, classes: int, name: str) -> None:
-    """Raise unless labels are `int64 [rows]` within the named classes."""
-    if labels.shape != (rows,) or labels.dtype != np.int64:
-        raise InputError(f"{name}: labels are {labels.dtype} {list(labels.shape)}; give int64 [{rows}], one an input")
-    if rows and not (labels.min() >= 0 and labels.max() < classes):
-        raise InputError(f"{name}: labels run from {labels.min()} to {labels.max()}; there are {classes} class names")

@@ -1,15 +1,95 @@
-"""Downloads that resume where a broken one stopped."""
+"""Download official files: resumed if broken off, checked, and only then moved into the data folder."""
 
+import hashlib
+import os
+import tarfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
 import pooch
 
+from besnn.data.catalogue import DatasetInfo, OfficialFile
+from besnn.data.official import FileStatus, Status, data_root, official_files, read_official, unpacked, verify
 from besnn.errors import DataError, one_line
 
 ATTEMPTS = 3
 """How many attempts in a row may bring nothing before an address is given up."""
+
+
+def fetch(name: str, data_dir: str | Path | None = None, *, progress: bool = True) -> list[FileStatus]:
+    """Download the files of a built-in set (`mnist`, or one split: `mnist:test`) that are missing, partial or altered.
+
+    Fetch before starting several processes: two that download the same file at once corrupt it, which the check detects.
+
+    Example:
+        >>> fetch("two-moons")  # generated, not downloaded
+        []
+    """
+    info, files = official_files(name)
+    fetch_files(info, files, data_root(data_dir), progress=progress)
+    return verify(name, data_dir)
+
+
+def fetch_files(info: DatasetInfo, files: Sequence[OfficialFile], root: Path, *, progress: bool = True) -> None:
+    """Download those files of a set whose official content is not in the folder `root`."""
+    wanted = [file for file in files if read_official(info, file, root).status.status is not Status.OK]
+    for urls in dict.fromkeys(file.urls for file in wanted):
+        _install(urls, [file for file in wanted if file.urls == urls], root, progress=progress)
+
+
+def _install(urls: Sequence[str], files: Sequence[OfficialFile], root: Path, *, progress: bool) -> None:
+    """Download one address and put the files that come from it in place."""
+    name = urls[0].rsplit("/", 1)[-1]
+    archived = bool(files[0].member)
+    target = root / name if archived else (root / files[0].path).with_name(name)
+    part = target.with_name(f"{name}.part")
+    _download_first(urls, part, progress=progress)
+    try:
+        _check(part.read_bytes() if archived else unpacked(part), files[0].archive_sha256 or files[0].sha256, part)
+    except DataError:
+        part.unlink()  # resuming cannot repair wrong content
+        raise
+    if archived:
+        _extract(part, files, root)
+    else:
+        (root / files[0].path).unlink(missing_ok=True)  # an altered unpacked copy would be read instead
+        os.replace(part, target)
+
+
+def _download_first(urls: Sequence[str], part: Path, *, progress: bool) -> None:
+    """Download from the first address that answers."""
+    for mirror in urls[:-1]:
+        try:
+            download(mirror, part, progress=progress)
+        except DataError:
+            continue
+        return
+    download(urls[-1], part, progress=progress)
+
+
+def _check(content: bytes, sha256: str, source: Path) -> None:
+    """Raise unless the content is the official one."""
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise DataError(f"{source} has SHA-256 {found}, not {sha256}: it was removed; try again later")
+
+
+def _extract(archive: Path, files: Sequence[OfficialFile], root: Path) -> None:
+    """Extract the wanted files from a checked archive and remove it; nothing else in it is written anywhere."""
+    with tarfile.open(archive) as contents:
+        for file in files:
+            member = contents.getmember(file.member)
+            packed = contents.extractfile(member) if member.isreg() else None
+            if packed is None:
+                raise DataError(f"{archive} holds no plain file {file.member}: remove it and fetch again")
+            target = root / file.path
+            unfinished = target.with_name(f"{target.name}.part")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(packed.read())
+            os.replace(unfinished, target)
+    archive.unlink()
 
 
 class _Response(Protocol):
@@ -19,14 +99,14 @@ class _Response(Protocol):
 
 
 def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0) -> None:
-    """Download an address into `part`, going on from the bytes already there.
+    """Download an address into `part`, continuing after the bytes that are already there.
 
-    The content is not checked here: a caller verifies `part` and moves it into place, so that no half file ever has a
-    final name.
+    The content is not checked here: a caller verifies `part` and moves it into place, so that no incomplete file ever has
+    its final name.
 
     Args:
         url: what to download.
-        part: the file to fill; kept when the download fails, so that the next call resumes.
+        part: the file to fill; kept if the download fails, so that the next call resumes.
         progress: whether to draw pooch's progress bar.
         pause: seconds to wait before trying again after a broken connection.
     """
@@ -38,10 +118,10 @@ def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0)
             with part.open("ab") as file:
                 _request(url, file, offset=before, progress=progress)
             return
-        except OSError as error:  # of which every error of requests is one
+        except OSError as error:  # the base class of all errors of requests
             response: _Response | None = getattr(error, "response", None)
             status = 0 if response is None else response.status_code
-            if status == 416:  # nothing lies beyond what we have: the last run was stopped just after its last byte
+            if status == 416:  # nothing follows what is there: the last run stopped just after its last byte
                 return
             fruitless = 0 if _size(part) > before else fruitless + 1
             if fruitless == ATTEMPTS or 400 <= status < 500:
@@ -52,7 +132,7 @@ def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0)
 
 
 def _request(url: str, file: IO[bytes], *, offset: int, progress: bool) -> None:
-    """Append what lies beyond `offset` to the file; start over where the server can only send the whole."""
+    """Append what follows `offset` to the file; start again if the server can only send the whole."""
     responses: list[_Response] = []
 
     def restart_if_whole(response: _Response, **_: object) -> None:

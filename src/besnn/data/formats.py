@@ -1,79 +1,115 @@
-"""The official file formats of the built-in sets: from a file's unpacked bytes to images and labels."""
+"""The file formats that besnn reads, by suffix: a new format is one class and one entry in `FORMATS`."""
 
-import io
-import math
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from besnn.data.dataset import Dataset
+from besnn.data.npz import Npz
+from besnn.data.rows import Rows, collect
+from besnn.data.tables import Csv, Parquet, choose_columns
 from besnn.errors import DataError, one_line
 
 
-@dataclass(frozen=True, eq=False)
-class Records:
-    """What a file holds; an idx file holds either images or labels.
+class Format(Protocol):
+    """How to read one kind of file. Loading, streaming, scoring on Ray and error messages all follow from this.
+
+    A reader may raise any exception about a malformed file; users see it as a one-line DataError.
 
     Attributes:
-        images: `uint8 [n, c, h, w]`, or None.
-        labels: `int64 [n]`, or None.
+        is_table: whether the file holds a table whose columns have names, rather than an array of images or rows.
     """
 
-    images: NDArray[np.uint8] | None
-    labels: NDArray[np.int64] | None
+    is_table: bool
 
-    def __len__(self) -> int:
-        return max(len(part) for part in (self.images, self.labels) if part is not None)
+    def columns(self, path: Path) -> tuple[str, ...]:
+        """Return the names of a table's columns; an empty tuple for arrays."""
+        ...
+
+    def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
+        """Yield all rows of a file in order, a few thousand at a time, so that memory does not grow with the file.
+
+        Args:
+            path: the file.
+            columns: the feature columns of a table, in order; empty for arrays.
+            label: the class column of a table; for arrays, anything but None asks for the labels, if there are any.
+        """
+        ...
 
 
-def parse_idx(content: bytes, name: str) -> Records:
-    """Parse MNIST's format: a magic number, the sizes, then one byte a value.
+FORMATS: dict[str, Format] = {".npz": Npz(), ".csv": Csv(), ".parquet": Parquet()}
+"""The format of a data file, by its suffix in lower case."""
+
+
+def describe_formats() -> str:
+    """Return what help texts and messages call the files that can be read.
 
     Example:
-        >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 4]), "labels-idx1-ubyte").labels
-        array([7, 4])
+        >>> describe_formats()
+        'a data file (.npz, .csv, .parquet)'
     """
-    dimensions = content[3] if len(content) >= 4 and content[:3] == b"\0\0\x08" else 0
-    if dimensions not in (1, 3):
-        raise DataError(f"{name} is not an idx file of images or labels (it begins with {content[:4].hex()!r})")
-    header = 4 + 4 * dimensions
-    if len(content) < header:
-        raise DataError(f"{name} is cut short within its header: fetch it again")
-    shape = struct.unpack(f">{dimensions}I", content[4:header])
-    if len(content) != header + math.prod(shape):
-        raise DataError(f"{name} holds {len(content) - header:,} values where its header says {list(shape)}: fetch it again")
-    values = np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # the copy is writable
-    return Records(values[:, None], None) if dimensions == 3 else Records(None, values.astype(np.int64))
+    return f"a data file ({', '.join(FORMATS)})"
 
 
-def parse_cifar(content: bytes, name: str) -> Records:
-    """Parse CIFAR-10's binary version: a label byte, then 3 x 32 x 32 pixel bytes, for every image.
+def column_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the columns of a table file; an empty tuple for files of arrays."""
+    with reading(path):
+        return _format_of(path).columns(path)
 
-    Example:
-        >>> parse_cifar(bytes([9]) + bytes(3072), "data_batch_1.bin").images.shape
-        (1, 3, 32, 32)
+
+def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
+    """Load a whole file; a bad row is an error.
+
+    Args:
+        path: a file of one of the `FORMATS`.
+        label: a table's class column; a table without a column of the default name has no labels.
+        columns: a table's feature columns, in order; all but the class unless given.
     """
-    size = 1 + 3 * 32 * 32
-    if not content or len(content) % size:
-        raise DataError(f"{name} holds {len(content):,} bytes, not a multiple of {size}: fetch it again")
-    records = np.frombuffer(content, np.uint8).reshape(-1, size)
-    return Records(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64))
+    if not _format_of(path).is_table:
+        return collect(_read(path, (), label), path)
+    names = column_names(path)
+    if label not in names and label != "label":
+        raise DataError(f"{path} has no column {label!r}: its columns are {one_line(', '.join(names))}")
+    features = choose_columns(names, columns, label, table=str(path))
+    return collect(_read(path, features, label if label in names else None), path, tuple(features))
 
 
-def parse_svhn(content: bytes, name: str) -> Records:
-    """Parse SVHN's cropped digits: a Matlab file with `X [32, 32, 3, n]` and `y [n, 1]`, where 10 stands for digit 0."""
-    from scipy.io import loadmat  # slow to import, and needed for this one set
+def stream_file(path: Path, *, label: str = "label", columns: Sequence[str] | int | None = None) -> Iterator[Rows]:
+    """Yield the rows of a file, without labels; a bad row has an error and does not stop the others.
 
+    Args:
+        path: a file of one of the `FORMATS`.
+        label: a table's class column, which is not a feature.
+        columns: a table's feature columns by name and in order, or how many there must be.
+    """
+    is_table = _format_of(path).is_table
+    return _read(path, choose_columns(column_names(path), columns, label, table=str(path)) if is_table else ())
+
+
+def holds_table(path: Path) -> bool:
+    """Whether a file holds rows of numbers rather than images."""
+    if _format_of(path).is_table:
+        return True
+    first = next(_read(path, ()), None)
+    return first is not None and first.inputs.ndim == 2
+
+
+@contextmanager
+def reading(name: str | Path) -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read into a DataError; readers raise nearly anything on malformed files."""
     try:
-        variables = loadmat(io.BytesIO(content), variable_names=("X", "y"))
-        images, labels = variables["X"], variables["y"].ravel().astype(np.int64)
-        if images.dtype != np.uint8 or images.shape != (32, 32, 3, len(labels)):
-            raise ValueError(f"X is {images.dtype} {list(images.shape)} for {len(labels)} labels")
-    except Exception as error:  # SciPy's reader raises nearly anything on a malformed file
-        raise DataError(f"{name} is not an SVHN file of cropped digits ({one_line(error)}): fetch it again") from error
-    return Records(np.ascontiguousarray(images.transpose(3, 2, 0, 1)), labels % 10)
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{name} cannot be read ({one_line(error)}): check the file, or save it again") from error
 
 
-PARSERS: dict[str, Callable[[bytes, str], Records]] = {"idx": parse_idx, "cifar": parse_cifar, "svhn": parse_svhn}
+def _read(path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
+    with reading(path):
+        yield from _format_of(path).read(path, columns, label)
+
+
+def _format_of(path: Path) -> Format:
+    return FORMATS[path.suffix.lower()]

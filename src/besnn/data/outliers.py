@@ -155,7 +155,7 @@ def drawn_strokes(images: Inputs, rng: np.random.Generator) -> Inputs:
         length = (y1 - y0) ** 2 + (x1 - x0) ** 2
         along = np.clip(((y - y0) * (y1 - y0) + (x - x0) * (x1 - x0)) / np.maximum(length, 1e-9), 0, 1)
         distance = np.hypot(y - y0 - along * (y1 - y0), x - x0 - along * (x1 - x0))
-        segment = np.clip(1 - (distance - width) / softness, 0, 1) * (corner + 1 < used)[:, None, None]
+        segment = np.clip(1 - (distance - width) / softness, 0, 1) * (used > corner + 1)[:, None, None]
         np.maximum(ink, segment, out=ink, casting="same_kind")
     blended = background + ink[:, None] * (pen - background)
     return np.rint(blended).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""One way to name every kind of data: a built-in name or a path."""
+"""From a DATA argument (a built-in name or a path) to data: loaded whole, or streamed in batches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +11,14 @@ import numpy as np
 from besnn.data.builtin import load_builtin
 from besnn.data.catalogue import available, parse_name
 from besnn.data.dataset import Dataset, Inputs
-from besnn.data.folder import BYTE_BUDGET, StreamingFolder, fits, load_folder, open_folder
+from besnn.data.folder import StreamingFolder, folder_batches, open_folder
+from besnn.data.formats import FORMATS, describe_formats, load_file, stream_file
 from besnn.data.images import IMAGE_SUFFIXES, ImageSpec, convert_images
-from besnn.data.npz import load_npz
-from besnn.data.tables import load_table
+from besnn.data.rows import Batch, Rows, numbered_batches
 from besnn.errors import BesnnError, DataError, InputError, one_line
+
+BYTE_BUDGET = 4 * 2**30
+"""A folder whose decoded pixels need more bytes than this is not loaded whole."""
 
 
 class Kind(StrEnum):
@@ -25,15 +28,11 @@ class Kind(StrEnum):
     FOLDER = "folder"
     IMAGE = "image"
     TABLE = "table"
-    NPZ = "npz"
-
-
-KINDS = {".npz": Kind.NPZ, ".csv": Kind.TABLE, ".parquet": Kind.TABLE} | dict.fromkeys(IMAGE_SUFFIXES, Kind.IMAGE)
-"""What a file is, by its extension in small letters."""
+    ARRAYS = "arrays"
 
 
 def kind_of(spec: str | Path) -> Kind:
-    """Tell what a name or path stands for; a built-in name goes before a file of that name (`./mnist` is the file).
+    """Return what a name or path stands for; a built-in name takes precedence over a file of that name (`./mnist`).
 
     Example:
         >>> kind_of("mnist:test")
@@ -44,14 +43,28 @@ def kind_of(spec: str | Path) -> Kind:
     path = Path(spec)
     if path.is_dir() and str(spec):
         return Kind.FOLDER
-    kind = KINDS.get(path.suffix.lower())
+    kind = kind_of_suffix(path.suffix)
     if kind is None or not path.is_file():
         names = ", ".join(info.name for info in available())
         raise DataError(
-            f"{str(spec)!r} is neither a built-in set ({names}; a split as mnist:test) nor the path of a folder of images, "
-            "an .npz, a .csv or a .parquet file"
+            f"{str(spec)!r} is neither a built-in set ({names}; a split is written mnist:test) nor the path of a folder of "
+            f"images or of {describe_formats()}"
         )
     return kind
+
+
+def kind_of_suffix(suffix: str) -> Kind | None:
+    """Return what a file holds, by its suffix; None if it cannot be read.
+
+    Example:
+        >>> kind_of_suffix(".CSV")
+        <Kind.TABLE: 'table'>
+    """
+    suffix = suffix.lower()
+    if suffix in IMAGE_SUFFIXES:
+        return Kind.IMAGE
+    found = FORMATS.get(suffix)
+    return None if found is None else Kind.TABLE if found.is_table else Kind.ARRAYS
 
 
 def load(
@@ -67,32 +80,26 @@ def load(
     """Load data whole.
 
     Args:
-        spec: a built-in name (`mnist`, `mnist:test`), or the path of a folder of images (one sub-folder a class, or
-            flat), an `.npz`, a `.csv` or a `.parquet`.
+        spec: a built-in name (`mnist`, `mnist:test`), or the path of a folder of images (one sub-folder per class, or
+            flat) or of a file in one of the `FORMATS`.
         data_dir: where built-in sets lie; else `$BESNN_DATA`, else the user's cache.
-        split: of a built-in set, where `spec` names none; else `train` where there is one.
+        split: of a built-in set, unless `spec` names one; else `train` if there is one.
         label: a table's class column.
-        image: the form to bring images to; they keep their own where not given.
-        columns: a table's feature columns, in order; all but the class where not given.
-        byte_budget: a folder of images whose pixels need more is refused.
+        image: the form to bring images to; they keep their own unless given.
+        columns: a table's feature columns, in order; all but the class unless given.
+        byte_budget: a folder of images whose pixels need more bytes is refused.
 
     Example:
         >>> load("digits:test").inputs.shape
         (359, 1, 8, 8)
     """
-    kind = kind_of(spec)
-    with one_line_errors(spec):
-        if kind is Kind.BUILT_IN:
-            dataset = load_builtin(str(spec), split=split, data_dir=data_dir)
-        elif kind is Kind.FOLDER:
-            dataset = load_folder(Path(spec), image, byte_budget=byte_budget)
-        elif kind is Kind.NPZ:
-            dataset = load_npz(Path(spec))
-        elif kind is Kind.TABLE:
-            dataset = load_table(Path(spec), label=label, columns=columns)
-        else:
-            raise InputError(f"{spec} is a single image: give a folder of images")
-    return replace(dataset, inputs=conform(dataset.inputs, dataset.name, image=image, columns=columns))
+    loaded = load_or_stream(
+        spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, byte_budget=byte_budget
+    )
+    if isinstance(loaded, StreamingFolder):
+        needed = f"{len(loaded):,} images of {loaded.spec} need more than {byte_budget:,} bytes"
+        raise InputError(f"{spec}: {needed}: choose a smaller size, or read them with besnn.data.load_or_stream")
+    return loaded
 
 
 def load_or_stream(
@@ -106,32 +113,69 @@ def load_or_stream(
     byte_budget: int = BYTE_BUDGET,
 ) -> Dataset | StreamingFolder:
     """Load data as `load` does, but leave a folder of images whose pixels need over `byte_budget` bytes on the disk."""
-    if kind_of(spec) is Kind.FOLDER:
-        with one_line_errors(spec):
+    kind = kind_of(spec)
+    with _one_line_errors(spec):
+        if kind is Kind.IMAGE:
+            raise InputError(f"{spec} is a single image: give a folder of images")
+        if kind is Kind.BUILT_IN:
+            dataset = load_builtin(str(spec), split=split, data_dir=data_dir)
+        elif kind is Kind.FOLDER:
             folder = open_folder(Path(spec), image)
-        if not fits(folder, byte_budget):
-            return folder
-    return load(spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, byte_budget=byte_budget)
+            if folder.nbytes > byte_budget:
+                return folder
+            dataset = folder.load()
+        else:
+            dataset = load_file(Path(spec), label=label, columns=columns)
+    return replace(dataset, inputs=_conform(dataset.inputs, dataset.name, image=image, columns=columns))
 
 
-@contextmanager
-def one_line_errors(spec: str | Path) -> Iterator[None]:
-    """Turn the system's errors on files (no permission, vanished, ...) into DataErrors."""
-    try:
-        yield
-    except BesnnError:
-        raise
-    except OSError as error:
-        raise DataError(f"{spec} cannot be read ({one_line(error)})") from error
+def stream(
+    source: str | Path,
+    *,
+    batch_size: int = 256,
+    image: ImageSpec | None = None,
+    columns: Sequence[str] | int | None = None,
+    label: str = "label",
+    data_dir: str | Path | None = None,
+) -> Iterator[Batch]:
+    """Yield every input of a source, in order, in batches of `batch_size` (the last may be smaller).
 
+    Memory does not grow with the source, and a bad row does not stop the others.
 
-def conform(inputs: Inputs, name: str, *, image: ImageSpec | None = None, columns: Sequence[str] | int | None = None) -> Inputs:
-    """Bring images to the form that is expected; check that a table has as many columns as are expected.
+    Args:
+        source: as `load` takes it, or a single image file.
+        batch_size: inputs per batch.
+        image: the form to bring images to.
+        columns: the features that a table must have, by name and in order, or how many (all columns but the class).
+        label: a table's class column, which is not a feature.
+        data_dir: where built-in sets lie.
 
     Example:
-        >>> conform(np.zeros((5, 1, 28, 28), np.uint8), "images", image=ImageSpec(32, channels=3)).shape
-        (5, 3, 32, 32)
+        >>> [len(batch.ids) for batch in stream("digits:test", batch_size=200, image=ImageSpec(8, channels=1))]
+        [200, 159]
     """
+    if batch_size < 1:
+        raise InputError(f"batch_size={batch_size}: give a whole number, 1 or more")
+    if (image is None) == (columns is None):
+        raise InputError(f"image={image}, columns={columns}: give one of the two")
+    kind = kind_of(source)
+    if kind in (Kind.FOLDER, Kind.IMAGE):
+        if image is None:
+            raise InputError(f"{source} holds images, where a table is expected")
+        return _with_one_line_errors(folder_batches(Path(source), image, batch_size), source)
+    if kind is Kind.TABLE and columns is None:
+        raise InputError(f"{source} is a table, where images ({image}) are expected")
+    if kind is Kind.BUILT_IN:
+        inputs = load(source, split="test", data_dir=data_dir).inputs
+        blocks = iter([Rows(inputs, [""] * len(inputs))])
+    else:
+        blocks = stream_file(Path(source), label=label, columns=columns)
+    batches = numbered_batches(blocks, batch_size)
+    return (replace(batch, inputs=_conform(batch.inputs, str(source), image=image, columns=columns)) for batch in batches)
+
+
+def _conform(inputs: Inputs, name: str, *, image: ImageSpec | None, columns: Sequence[str] | int | None) -> Inputs:
+    """Bring images to the expected form, or check that a table has the expected number of columns."""
     if image is not None:
         if inputs.ndim != 4:
             raise InputError(f"{name} is a table, where images ({image}) are expected")
@@ -141,3 +185,19 @@ def conform(inputs: Inputs, name: str, *, image: ImageSpec | None = None, column
         found = "images" if inputs.ndim == 4 else f"a table of {inputs.shape[1]} columns"
         raise InputError(f"{name} holds {found}, where a table of {expected} columns is expected")
     return inputs
+
+
+@contextmanager
+def _one_line_errors(spec: str | Path) -> Iterator[None]:
+    """Turn the system's errors about files (no permission, no longer there, ...) into DataErrors."""
+    try:
+        yield
+    except BesnnError:
+        raise
+    except OSError as error:
+        raise DataError(f"{spec} cannot be read ({one_line(error)})") from error
+
+
+def _with_one_line_errors(batches: Iterator[Batch], source: str | Path) -> Iterator[Batch]:
+    with _one_line_errors(source):
+        yield from batches

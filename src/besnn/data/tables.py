@@ -1,89 +1,170 @@
-"""Tables in `.csv` or `.parquet`, read block by block: numeric features and, perhaps, a column of classes."""
+"""Tables in CSV or parquet files, read in blocks: numeric features and, optionally, a column of classes."""
 
+import codecs
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import NDArray
 
-from besnn.data.blocks import Block, collect
-from besnn.data.cells import reason_not_finite, to_labels, to_numbers
-from besnn.data.dataset import Dataset
-from besnn.data.utf8 import valid_utf8
+from besnn.data.rows import Label, Rows
 from besnn.errors import DataError, one_line
 
-BLOCK_ROWS = 8192
+BLOCK_ROWS = 4096
+BLOCK_BYTES = 1 << 20
+
+# What a cell must look like to be read as a number. NaN and infinity are refused, so their names are not in it.
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
-def column_names(path: Path) -> tuple[str, ...]:
-    """Return the names of a table's columns."""
-    with table_errors(path):
-        if _is_csv(path):
-            with _open_csv(path, [], {}) as reader:
-                return tuple(reader.schema.names)
+class Csv:
+    """Comma-separated values with a header line (a `besnn.data.Format`)."""
+
+    is_table = True
+
+    def columns(self, path: Path) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        with _open_csv(path, [], {}) as reader:
+            return tuple(reader.schema.names)
+
+    def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
+        """Yield all rows in order; a row with too few or too many cells has an error."""
+        ragged: dict[int, str] = {}
+        start = 0
+        wanted = _wanted(columns, label)
+        with _open_csv(path, wanted, ragged) as reader:
+            for cells in reader:
+                end = start + cells.num_rows
+                here = {}
+                for row in sorted(ragged):
+                    if row > end:
+                        break
+                    here[row - start] = ragged.pop(row)
+                    end += 1
+                yield _insert(rows_from_cells(cells, columns, label), here)
+                start = end
+        if ragged:
+            nothing = pa.RecordBatch.from_pydict({name: pa.array([], pa.string()) for name in wanted})
+            last = {row - start: reason for row, reason in ragged.items()}
+            yield _insert(rows_from_cells(nothing, columns, label), last)
+
+
+class Parquet:
+    """Apache Parquet (a `besnn.data.Format`)."""
+
+    is_table = True
+
+    def columns(self, path: Path) -> tuple[str, ...]:
+        """Return the names of the columns."""
         return tuple(pa.parquet.read_schema(path).names)
 
-
-def read_blocks(path: Path, columns: Sequence[str], label: str | None = None, *, exact: bool = False) -> Iterator[Block]:
-    """Yield a table's rows as numbers, the `exact` ones too if asked; a bad row has its reason and does not stop the rest."""
-    wanted = [*columns, label] if label else list(columns)
-    read = _csv_batches if _is_csv(path) else _parquet_batches
-    with table_errors(path):
-        for batch, ragged in read(path, wanted):
-            yield _insert(to_block(batch, columns, label, exact=exact), ragged)
-
-
-def load_table(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
-    """Load a whole table.
-
-    Args:
-        path: a `.csv` or `.parquet` file.
-        label: the column that holds the class; without a column of the usual name `label` the set has no labels.
-        columns: the feature columns, in order; all but the class where not given.
-    """
-    names = column_names(path)
-    if label not in names and label != "label":
-        raise DataError(f"{path} has no column {label!r}: its columns are {one_line(', '.join(names))}")
-    label_column = label if label in names else None
-    features = feature_columns(path, columns, label)
-    blocks = read_blocks(path, features, label_column, exact=True)
-    return collect(blocks, path, labelled=label_column is not None, feature_names=tuple(features))
-
-
-def feature_columns(path: Path, expected: Sequence[str] | int | None, label: str) -> list[str]:
-    """Return the columns to read: those expected by name, else all but the class (as many as are expected)."""
-    return choose_columns(column_names(path), expected, label, table=str(path))
+    def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
+        """Yield all rows in order."""
+        with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
+            for cells in file.iter_batches(BLOCK_ROWS, columns=_wanted(columns, label)):
+                yield rows_from_cells(cells, columns, label)
 
 
 def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> list[str]:
-    """Return the columns to read, as `feature_columns` does, for a table that has the columns `names`."""
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DataError(f"{table} has two columns called {twice[0]!r}: rename one")
+    """Return the feature columns of a table that has the columns `names`.
+
+    Args:
+        names: of all columns.
+        expected: the features by name and in order, or how many there must be; any number if None.
+        label: the class column, which is not a feature.
+        table: its name, for errors.
+    """
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{table} has two columns called {repeated[0]!r}: rename one")
     if expected is None or isinstance(expected, int):
         features = [name for name in names if name != label]
         if not features or (expected is not None and len(features) != expected):
             wanted = "at least one" if expected is None else expected
-            raise DataError(f"{table} has {len(features)} feature columns beside {label!r}: {wanted} expected")
+            raise DataError(f"{table} has {len(features)} feature columns besides {label!r}: {wanted} expected")
         return features
     if missing := [name for name in expected if name not in names]:
         raise DataError(f"{table} lacks column {missing[0]!r}: it has {one_line(', '.join(names))}")
     return list(expected)
 
 
-@contextmanager
-def table_errors(name: str | Path) -> Iterator[None]:
-    """Turn pyarrow's errors, and the system's, into DataErrors."""
+def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
+    """Convert the cells of some columns to numbers; a row with a missing cell or one that is not a finite number has an error.
+
+    Args:
+        cells: some rows of a table; text such as `" 2.5 "` is read as a number.
+        columns: the feature columns, in order.
+        label: the class column, if it is wanted.
+
+    Example:
+        >>> cells = pa.RecordBatch.from_pydict({"x": ["1", "two"], "y": ["3", "4"], "label": ["a", "b"]})
+        >>> rows = rows_from_cells(cells, ["y", "x"], "label")
+        >>> rows.inputs.tolist(), rows.errors, rows.labels
+        ([[3.0, 1.0], [0.0, 0.0]], ['', "column 'x' is not a finite number ('two')"], ['a', 'b'])
+    """
+    exact = np.empty((cells.num_rows, len(columns)))
+    for place, name in enumerate(columns):
+        exact[:, place] = _to_numbers(cells.column(name))
+    with np.errstate(over="ignore"):  # too large for float32: infinite, and reported as such
+        inputs = exact.astype(np.float32)
+    errors = [""] * cells.num_rows
+    finite = np.isfinite(inputs)
+    for row in np.flatnonzero(~finite.all(axis=1)):
+        name = columns[int(np.argmin(finite[row]))]
+        errors[row] = _reason_not_finite(name, cells.column(name)[int(row)].as_py())
+        inputs[row] = 0
+    return Rows(inputs, errors, _to_labels(cells.column(label)) if label else [], exact)
+
+
+def _to_numbers(cells: pa.Array) -> NDArray[np.float64]:
+    """Return cells `[n]` as numbers, NaN for a cell that is not one."""
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
     try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{name} cannot be read as a table ({one_line(error)}): save it again as .csv or .parquet") from error
+        return _cast(cells)
+    except pa.ArrowNotImplementedError:  # dates, lists and the like
+        return np.full(len(cells), np.nan)
+    except pa.ArrowInvalid:  # the fast way fails at the first bad cell: blank the bad ones and try again
+        text = pc.ascii_trim_whitespace(cells)
+        return _cast(pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None))
 
 
-def _is_csv(path: Path) -> bool:
-    return path.suffix.lower() == ".csv"
+def _cast(cells: pa.Array) -> NDArray[np.float64]:
+    numbers: NDArray[np.float64] = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _reason_not_finite(column: str, cell: object) -> str:
+    text = "" if cell is None else str(cell)
+    return f"column {column!r} is not a finite number ({text[:40]!r})" if text.strip() else f"column {column!r} is empty"
+
+
+def _to_labels(cells: pa.Array) -> list[Label]:
+    labels: list[Label] = (cells.cast(pa.string()) if pa.types.is_binary(cells.type) else cells).to_pylist()
+    return labels
+
+
+def _wanted(columns: Sequence[str], label: str | None) -> list[str]:
+    return [*columns, label] if label else list(columns)
+
+
+def _insert(rows: Rows, ragged: dict[int, str]) -> Rows:
+    """Insert ragged rows, given by their place and error."""
+    if not ragged:
+        return rows
+    places = sorted(ragged)
+    inputs = np.insert(rows.inputs, [place - count for count, place in enumerate(places)], 0, axis=0)
+    errors, labels = list(rows.errors), list(rows.labels)
+    for place in places:
+        errors.insert(place, ragged[place])
+        if labels:
+            labels.insert(place, None)
+    return Rows(inputs, errors, labels)
 
 
 @contextmanager
@@ -101,58 +182,30 @@ def _open_csv(path: Path, columns: Sequence[str], ragged: dict[int, str]) -> Ite
         yield reader
 
 
-def _csv_batches(path: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
-    """Yield batches of cells as text, each with the ragged rows that belong in it by their place among its rows."""
-    ragged: dict[int, str] = {}
-    start = 0
-    with _open_csv(path, columns, ragged) as reader:
-        for batch in reader:
-            end = start + batch.num_rows
-            here = {}
-            for row in sorted(ragged):
-                if row > end:
-                    break
-                here[row - start] = ragged.pop(row)
-                end += 1
-            yield batch, here
-            start = end
-    if ragged:
-        nothing = {name: pa.array([], pa.string()) for name in columns}
-        yield pa.RecordBatch.from_pydict(nothing), {row - start: reason for row, reason in sorted(ragged.items())}
+@contextmanager
+def valid_utf8(path: Path) -> Iterator[Path]:
+    r"""Yield a file of valid UTF-8: this one, or a copy in which bytes that are not UTF-8 are escaped, such as `\xff`.
+
+    pyarrow would stop at the first such byte; this way it spoils only its own cell. pyarrow gets a file rather than a Python
+    object because its thread reads ahead, and would abort the process if that ended meanwhile.
+    """
+    if _is_utf8(path):
+        yield path
+        return
+    with tempfile.NamedTemporaryFile() as copy, path.open(encoding="utf-8", errors="backslashreplace", newline="") as text:
+        while part := text.read(BLOCK_BYTES):
+            copy.write(part.encode())
+        copy.flush()
+        yield Path(copy.name)
 
 
-def _parquet_batches(path: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
-    """Yield batches of a parquet file, which has no ragged rows."""
-    with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
-        for batch in file.iter_batches(BLOCK_ROWS, columns=list(columns)):
-            yield batch.select(list(columns)), {}
-
-
-def to_block(batch: pa.RecordBatch, columns: Sequence[str], label: str | None = None, *, exact: bool = False) -> Block:
-    """Turn cells into numbers; rows with a cell that is missing or no finite number get an error."""
-    numbers = np.empty((batch.num_rows, len(columns)), np.float64 if exact else np.float32)
-    with np.errstate(over="ignore"):  # too large for float32: infinite, and reported as such
-        for place, name in enumerate(columns):
-            numbers[:, place] = to_numbers(batch.column(name))
-        inputs = numbers.astype(np.float32, copy=False)
-    errors = [""] * batch.num_rows
-    finite = np.isfinite(inputs)
-    for row in np.flatnonzero(~finite.all(axis=1)):
-        name = columns[int(np.argmin(finite[row]))]
-        errors[row] = reason_not_finite(name, batch.column(name)[int(row)].as_py())
-        inputs[row] = 0
-    return Block(inputs, errors, to_labels(batch.column(label)) if label else [], numbers if exact else None)
-
-
-def _insert(block: Block, ragged: dict[int, str]) -> Block:
-    """Put ragged rows back in their places."""
-    if not ragged:
-        return block
-    places = sorted(ragged)
-    inputs = np.insert(block.inputs, [place - count for count, place in enumerate(places)], 0, axis=0)
-    errors, labels = list(block.errors), list(block.labels)
-    for place in places:
-        errors.insert(place, ragged[place])
-        if labels:
-            labels.insert(place, None)
-    return Block(inputs, errors, labels)
+def _is_utf8(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        try:
+            while part := file.read(BLOCK_BYTES):
+                decoder.decode(part)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True

@@ -1,13 +1,12 @@
-"""From evidence to scores to calibrated decisions. Always: a higher score is more out-of-distribution."""
+"""From evidence to scores to calibrated decisions. A higher score always means more out-of-distribution."""
 
 from besnn.detection.combined import CombinedScore
-from besnn.detection.conformal import ConformalThreshold
-from besnn.detection.density import DENSITIES, Density
-from besnn.detection.gaussians import ClassGaussianDensity
-from besnn.detection.mondrian import MondrianThreshold
-from besnn.detection.monitor import DriftMonitor, DriftStatus
-from besnn.detection.neighbours import NearestNeighbourDensity
+from besnn.detection.conformal import ConformalThreshold, MondrianThreshold, benjamini_hochberg, p_values
+from besnn.detection.densities import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
+from besnn.detection.drift import DriftMonitor, DriftStatus
+from besnn.detection.score_set import ScoreSet
 from besnn.detection.scores import (
+    SCORES,
     Score,
     energy,
     kernel_confidence,
@@ -21,10 +20,10 @@ from besnn.detection.scores import (
     softmax_entropy,
     tempered_entropy,
 )
-from besnn.detection.selection import benjamini_hochberg
 
 __all__ = [
     "DENSITIES",
+    "SCORES",
     "ClassGaussianDensity",
     "CombinedScore",
     "ConformalThreshold",
@@ -34,6 +33,7 @@ __all__ = [
     "MondrianThreshold",
     "NearestNeighbourDensity",
     "Score",
+    "ScoreSet",
     "benjamini_hochberg",
     "energy",
     "kernel_confidence",
@@ -41,6 +41,7 @@ __all__ = [
     "max_softmax_probability",
     "mutual_information",
     "negative_log_likelihood",
+    "p_values",
     "predictive_entropy",
     "scores_for",
     "smallest_distance",

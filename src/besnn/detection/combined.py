@@ -1,28 +1,126 @@
-"""One score of several: each tells how surprising an input is to it, and the surprises are added."""
+"""Combine several scores: each says how surprising an input is, and the surprises are added."""
 
+import math
 from collections.abc import Mapping
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from besnn.detection.tail import EmpiricalTail
+from besnn.checks import as_floating
 from besnn.errors import InputError
+
+UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
+RESOLUTION = 1 / 256  # smallest distance of two knots, as a share of the range of the middle 90 % of reference scores
+ROUNDING = 1e-5  # smallest resolution, as a share of the largest reference score
+SMALLEST = 1e-30  # smallest resolution of all: a number divided by less may be infinite
+
+
+class TailProbability:
+    """The surprise −log p of a score, with p the share of reference scores that are at least as high.
+
+    Between reference scores −log p is interpolated. Scores that nearly tie count as one, because otherwise a rounding error
+    in a score would be a jump in its surprise (a saturated entropy has many near ties). Beyond the largest reference score
+    the tail is exponential, with the mean excess of the highest 5 % as its scale. This tells far outliers apart, whose
+    p-values would all tie.
+
+    Args:
+        reference: `[n]` finite scores, n ≥ 2, not all equal.
+
+    Attributes:
+        reference: the scores, sorted.
+        knots: the reference scores that are distinct at the resolution.
+        surprises: −log p at the knots.
+        scale: of the exponential tail beyond the last knot.
+
+    Example:
+        >>> tail = TailProbability(torch.arange(99.0))
+        >>> tail.surprise(torch.tensor([-5.0, 50.0, 98.0, 150.0]))
+        tensor([ 0.0000,  0.6931,  3.9120, 21.2454])
+    """
+
+    def __init__(self, reference: Tensor) -> None:
+        self.reference = as_floating(reference, "reference scores").sort().values
+        n = len(self.reference) if self.reference.ndim == 1 else 0
+        if n < 2 or not bool(torch.isfinite(self.reference).all()) or self.reference[0] == self.reference[-1]:
+            raise InputError("reference scores must be finite, [n] and not all equal: score held-out in-distribution inputs")
+        gap = _resolution(self.reference)
+        self.knots = _distinct(self.reference, gap)
+        at_least = n - torch.searchsorted(self.reference, self.knots)
+        self.surprises = -((1 + at_least).to(self.knots.dtype) / (n + 1)).log()
+        upper = self.reference[-1 - math.ceil(UPPER_SHARE * n) :]
+        # Where the highest scores tie they have no excess: take the mean slope of the whole range instead.
+        whole = (self.knots[-1] - self.knots[0]) / self.surprises[-1]
+        self.scale = torch.where(upper[-1] > upper[0], (upper[1:] - upper[0]).mean(), whole).clamp_min(gap)
+
+    def surprise(self, scores: Tensor) -> Tensor:
+        """Compute −log p: ≥ 0, continuous, and rising beyond the largest reference score."""
+        query = as_floating(scores, "scores")
+        dtype = torch.promote_types(query.dtype, self.knots.dtype)  # knots that round to one would divide by zero
+        knots, surprises, scale = (x.to(query.device, dtype) for x in (self.knots, self.surprises, self.scale))
+        upper = torch.searchsorted(knots, query.to(dtype).contiguous())
+        return _interpolate(query.to(dtype), upper, knots, surprises, scale).to(query.dtype)
+
+    def network(self) -> nn.Module:
+        """Return `surprise` as a network of scores `[batch]`, in operations that export."""
+        return _TailNetwork(self)
+
+
+class _TailNetwork(nn.Module):
+    knots: Tensor
+    surprises: Tensor
+    scale: Tensor
+
+    def __init__(self, tail: TailProbability) -> None:
+        super().__init__()
+        for name in ("knots", "surprises", "scale"):
+            self.register_buffer(name, getattr(tail, name).float())
+
+    def forward(self, scores: Tensor) -> Tensor:
+        upper = (self.knots < scores[:, None]).sum(dim=1)  # ONNX has no binary search
+        return _interpolate(scores, upper, self.knots, self.surprises, self.scale)
+
+
+def _interpolate(scores: Tensor, upper: Tensor, knots: Tensor, surprises: Tensor, scale: Tensor) -> Tensor:
+    """Interpolate the surprises between knots; `upper` is the number of knots below each score."""
+    upper = upper.clamp(1, len(knots) - 1)
+    share = ((scores - knots[upper - 1]) / (knots[upper] - knots[upper - 1])).clamp(0, 1)
+    inside = torch.lerp(surprises[upper - 1], surprises[upper], share)
+    return inside + (scores - knots[-1]).clamp_min(0) / scale
+
+
+def _resolution(ordered: Tensor) -> float:
+    low, high = ordered[len(ordered) // 20], ordered[-1 - len(ordered) // 20]
+    span = high - low if high > low else ordered[-1] - ordered[0]
+    return max(RESOLUTION * float(span), ROUNDING * float(ordered.abs().max()), SMALLEST)
+
+
+def _distinct(ordered: Tensor, gap: float) -> Tensor:
+    """Return values of a sorted `[n]` that are at least `gap` apart, among them the first and the last; at least two."""
+    first, *others, last = torch.unique_consecutive(ordered).tolist()
+    kept = [first]
+    for value in others:
+        if value - kept[-1] >= gap and last - value >= gap:
+            kept.append(value)
+    return ordered.new_tensor([*kept, max(last, first + gap)])
 
 
 class CombinedScore:
-    """Fisher's combination Σ −log p of several scores, p being each one's tail probability among reference scores.
+    """Fisher's combination Σ −log p of several scores, with p the tail probability of each among reference scores.
 
-    An entropy sees inputs between the classes, a density inputs away from all data; as −log p they share a scale whatever
-    their units. Calibrate the combination like any other score, with `ConformalThreshold`.
+    An entropy detects inputs between the classes, a density inputs away from all data. As −log p they share one scale,
+    whatever their units. Calibrate the combination like any other score, with `ConformalThreshold`.
 
-    Its guarantee then holds, however the scores depend on each other: with the reference given, the combination is a fixed
-    function of the input, so calibration inputs and new ones stay exchangeable under it. For that the reference must be
-    apart from the calibration set, whose inputs would otherwise be ranked among themselves and new ones not. Keep it
-    apart from the training set too: to a density its own training features look more ordinary than any new input.
+    The guarantee then holds no matter how the scores depend on each other: given the reference, the combination is a fixed
+    function of the input, so calibration inputs and new inputs stay exchangeable under it. This requires a reference that
+    is separate from the calibration set, whose inputs would otherwise be ranked among themselves and new ones not. Keep it
+    separate from the training set too: to a density its own training features look more ordinary than any new input.
 
     Args:
-        reference: `{name: [n]}`, scores of in-distribution inputs kept for this.
+        reference: `{name: [n]}`, scores of in-distribution inputs set aside for this.
+
+    Attributes:
+        tails: `{name: TailProbability}`.
 
     Example:
         >>> ordinary = torch.arange(99.0)
@@ -34,25 +132,20 @@ class CombinedScore:
     def __init__(self, reference: Mapping[str, Tensor]) -> None:
         if not reference:
             raise InputError("there are no reference scores: pass {name: scores of held-out in-distribution inputs}")
-        # in one order, whatever a file's: sums of three and more depend on it in their last digit
-        self._tails = {name: EmpiricalTail(scores) for name, scores in sorted(reference.items())}
-
-    @property
-    def reference(self) -> dict[str, Tensor]:
-        """The reference scores by name, each sorted."""
-        return {name: tail.reference for name, tail in self._tails.items()}
+        # In one order, whatever the file's: the last digit of a sum of three or more depends on it.
+        self.tails = {name: TailProbability(scores) for name, scores in sorted(reference.items())}
 
     def score(self, scores: Mapping[str, Tensor]) -> Tensor:
-        """Scores `{name: [batch]}`, with the reference's names, to the combined score `[batch]`, ≥ 0."""
-        if scores.keys() != self._tails.keys():
-            raise InputError(f"scores are {sorted(scores)}, the reference has {sorted(self._tails)}: pass the same ones")
-        return torch.stack([tail.surprise(scores[name]) for name, tail in self._tails.items()]).sum(dim=0)
+        """Combine scores `{name: [batch]}`, with the reference's names, into one score `[batch]`, ≥ 0."""
+        if scores.keys() != self.tails.keys():
+            raise InputError(f"scores are {sorted(scores)}, the reference has {sorted(self.tails)}: pass the same ones")
+        return torch.stack([tail.surprise(scores[name]) for name, tail in self.tails.items()]).sum(dim=0)
 
     def state(self) -> dict[str, Tensor]:
-        """What `from_state` needs."""
-        return self.reference
+        """Return the sorted reference scores by name, from which `from_state` restores the combination."""
+        return {name: tail.reference for name, tail in self.tails.items()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """The combination that `state` came from."""
+        """Restore the combination that `state` describes."""
         return cls(state)

@@ -1,8 +1,9 @@
-"""Split conformal thresholds: from held-out in-distribution scores to decisions with a stated false-alarm rate."""
+"""Conformal prediction: from held-out in-distribution scores to p-values and decisions with a stated false-alarm rate."""
 
 import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -10,18 +11,58 @@ from numpy.typing import NDArray
 from scipy.special import betainc
 from torch import Tensor
 
-from besnn.detection.arrays import Numbers, as_floating, like
+from besnn.checks import Numbers, as_floating, as_integers, like
 from besnn.errors import InputError
+
+Groups = Tensor | Sequence[int] | NDArray[Any]
+
+
+@overload
+def p_values(scores: Tensor, calibration_scores: Tensor | Numbers) -> Tensor: ...
+@overload
+def p_values(scores: Numbers, calibration_scores: Tensor | Numbers) -> NDArray[np.float64]: ...
+def p_values(scores: Tensor | Numbers, calibration_scores: Tensor | Numbers) -> Tensor | NDArray[np.float64]:
+    """Compute conformal p-values (1 + #{calibration scores ≥ score}) / (n + 1).
+
+    Args:
+        scores: of any shape.
+        calibration_scores: `[n]` scores of held-out in-distribution inputs.
+
+    Returns:
+        p-values with the shape, type and device of the scores.
+
+    Example:
+        >>> p_values([0.0, 98.0, 200.0], range(99))
+        array([1.  , 0.02, 0.01])
+    """
+    query, ordered = as_floating(scores, "scores"), _sorted_calibration_scores(calibration_scores)
+    dtype = torch.promote_types(query.dtype, ordered.dtype)
+    smaller = torch.searchsorted(ordered.to(query.device, dtype), query.to(dtype).contiguous())
+    return like(p_value_of_count(len(ordered) - smaller, len(ordered), query.dtype), scores)
+
+
+def p_value_of_count(at_least: Tensor, n: int, dtype: torch.dtype) -> Tensor:
+    """Turn the number of calibration scores, out of n, that are at least as high as a score into its p-value."""
+    return (1 + at_least).to(dtype) / (n + 1)
+
+
+def exceeds(scores: Tensor, threshold: Tensor) -> Tensor:
+    """Apply the decision rule: out-of-distribution if and only if score > τ.
+
+    This is exactly p ≤ α for a threshold without `delta`. For continuous scores it is the same as score ≥ τ; where scores
+    tie, only this form keeps the guarantee.
+    """
+    dtype = torch.promote_types(scores.dtype, threshold.dtype)
+    return scores.to(dtype) > threshold.to(scores.device, dtype)
 
 
 class ConformalThreshold:
     """The threshold τ, and p-values, from n calibration scores that were held out from training.
 
     For inputs exchangeable with the calibration set P(false alarm) ≤ α, averaged over the draw of the calibration set.
-    With `delta` the bound holds for the set at hand: with probability 1 − δ over its draw, its false-alarm rate is ≤ α.
+    With `delta` the bound holds for this calibration set: with probability 1 − δ over its draw, the false-alarm rate is ≤ α.
 
-    An input is out-of-distribution iff score > τ, which is exactly p ≤ α (without `delta`). For continuous scores this
-    is the same as score ≥ τ; where scores tie, only this form keeps the guarantee.
+    An input is out-of-distribution if and only if score > τ, see `exceeds`.
 
     Args:
         scores: `[n]` finite calibration scores, higher = more out-of-distribution.
@@ -57,28 +98,20 @@ class ConformalThreshold:
     @overload
     def p_values(self, scores: Numbers) -> NDArray[np.float64]: ...
     def p_values(self, scores: Tensor | Numbers) -> Tensor | NDArray[np.float64]:
-        """Conformal p-values (1 + #{calibration scores ≥ score}) / (n + 1), of the scores' shape, kind and device."""
-        query = as_floating(scores, "scores")
-        return like((1 + self._count_at_least(query)).to(query.dtype) / (len(self.scores) + 1), scores)
+        """Compute conformal p-values with the shape, type and device of the scores."""
+        return p_values(scores, self.scores)
 
     @overload
     def is_ood(self, scores: Tensor) -> Tensor: ...
     @overload
     def is_ood(self, scores: Numbers) -> NDArray[np.bool_]: ...
     def is_ood(self, scores: Tensor | Numbers) -> Tensor | NDArray[np.bool_]:
-        """Whether score > τ, of the scores' shape, kind and device."""
-        # Decided on counts, which are exact: scores of another precision than τ's then decide as their p-values do.
-        return like(self._count_at_least(as_floating(scores, "scores")) <= len(self.scores) - self.rank, scores)
-
-    def _count_at_least(self, query: Tensor) -> Tensor:
-        """#{calibration scores ≥ score} for each score of the query."""
-        dtype = torch.promote_types(query.dtype, self.scores.dtype)
-        smaller = torch.searchsorted(self.scores.to(query.device, dtype), query.to(dtype).contiguous())
-        return len(self.scores) - smaller
+        """Decide whether each score exceeds τ, with the shape, type and device of the scores."""
+        return like(exceeds(as_floating(scores, "scores"), self.scores[self.rank - 1]), scores)
 
 
 def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
-    """The rank of the threshold among n sorted calibration scores.
+    """Return the rank of the threshold among n sorted calibration scores.
 
     Without `delta` it is ⌈(n+1)(1−α)⌉. With `delta` it is the smallest rank j, no smaller than that, for which
     P(Beta(j, n+1−j) ≤ 1−α) ≤ δ: the share of new scores at or below the j-th smallest of n is Beta(j, n+1−j) when
@@ -92,7 +125,7 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
         raise InputError(f"alpha={alpha} is not a false-alarm rate: choose it between 0 and 1, such as 0.05")
     if delta is not None and not 0 < delta < 1:
         raise InputError(f"delta={delta} is not a probability of failure: choose it between 0 and 1, such as 0.1")
-    exact_alpha = Fraction(repr(float(alpha)))  # the decimal that was written: in floats 100 · (1 − 0.05) exceeds 95
+    exact_alpha = Fraction(repr(float(alpha)))  # the decimal as written: in floats 100 · (1 − 0.05) exceeds 95
     least = math.ceil(1 / exact_alpha) - 1
     if delta is not None:
         least = max(least, math.ceil(math.log(delta) / math.log1p(-alpha)))
@@ -103,16 +136,120 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
     if delta is not None:
         ranks = np.arange(rank, n + 1)
         failure = betainc(ranks, n + 1 - ranks, 1 - alpha)
-        rank += int(np.argmax(failure <= delta * (1 + 1e-9)))  # the last rank passes, but for round-off
+        rank += int(np.argmax(failure <= delta * (1 + 1e-9)))  # the last rank passes, up to rounding
     return rank
+
+
+class MondrianThreshold:
+    """One `ConformalThreshold` per group, so that the guarantee holds within each group.
+
+    The group must be a function of the input alone, such as the *predicted* class; the true class is not known in use.
+
+    Args:
+        scores: `[n]` finite calibration scores.
+        groups: `[n]` integers, the group of each score.
+        alpha: the false-alarm rate α within each group.
+        delta: δ of the stronger guarantee, for each group by itself, or None.
+
+    Attributes:
+        thresholds: `{group: ConformalThreshold}`.
+
+    Example:
+        >>> calibration = MondrianThreshold([*range(9), *range(100, 109)], [0] * 9 + [1] * 9, alpha=0.1)
+        >>> calibration.is_ood([50.0, 50.0], [0, 1])
+        array([ True, False])
+    """
+
+    def __init__(self, scores: Tensor | Numbers, groups: Groups, alpha: float = 0.05, delta: float | None = None) -> None:
+        values = as_floating(scores, "calibration scores")
+        members = _checked_groups(values, groups)
+        self.thresholds: dict[int, ConformalThreshold] = {}
+        for group in sorted(set(members.tolist())):
+            try:
+                self.thresholds[group] = ConformalThreshold(values[members == group], alpha, delta)
+            except InputError as error:
+                raise InputError(f"group {group}: {error}") from None
+        if not self.thresholds:
+            raise InputError("there are no calibration scores: provide scores of held-out in-distribution inputs")
+
+    @overload
+    def p_values(self, scores: Tensor, groups: Groups) -> Tensor: ...
+    @overload
+    def p_values(self, scores: Numbers, groups: Groups) -> NDArray[np.float64]: ...
+    def p_values(self, scores: Tensor | Numbers, groups: Groups) -> Tensor | NDArray[np.float64]:
+        """Compute p-values `[batch]`, each against the calibration scores of its own group."""
+        values = as_floating(scores, "scores")
+        return like(self._by_group(values, groups, ConformalThreshold.p_values, values.dtype), scores)
+
+    @overload
+    def is_ood(self, scores: Tensor, groups: Groups) -> Tensor: ...
+    @overload
+    def is_ood(self, scores: Numbers, groups: Groups) -> NDArray[np.bool_]: ...
+    def is_ood(self, scores: Tensor | Numbers, groups: Groups) -> Tensor | NDArray[np.bool_]:
+        """Decide whether each score exceeds the threshold of its group, `[batch]`."""
+        values = as_floating(scores, "scores")
+        return like(self._by_group(values, groups, ConformalThreshold.is_ood, torch.bool), scores)
+
+    def _by_group(
+        self, values: Tensor, groups: Groups, answer: Callable[[ConformalThreshold, Tensor], Tensor], dtype: torch.dtype
+    ) -> Tensor:
+        members = _checked_groups(values, groups)
+        result = torch.empty_like(values, dtype=dtype)
+        for group in sorted(set(members.tolist())):
+            if group not in self.thresholds:
+                raise InputError(f"group {group} has no threshold: calibrate with scores of it; known: {[*self.thresholds]}")
+            inside = members == group
+            result[inside] = answer(self.thresholds[group], values[inside])
+        return result
+
+
+@overload
+def benjamini_hochberg(p_values: Tensor, q: float) -> Tensor: ...
+@overload
+def benjamini_hochberg(p_values: Numbers, q: float) -> NDArray[np.bool_]: ...
+def benjamini_hochberg(p_values: Tensor | Numbers, q: float) -> Tensor | NDArray[np.bool_]:
+    """Select p ≤ p₍ₖ₎ with k the largest rank such that p₍ₖ₎ ≤ k q / batch (Benjamini & Hochberg 1995).
+
+    The expected share of false selections is ≤ q, also for conformal p-values that share one calibration set: they
+    depend on each other positively, as the procedure allows (Bates et al. 2023).
+
+    Args:
+        p_values: `[batch]`.
+        q: the false-discovery rate.
+
+    Returns:
+        The mask `[batch]` of the selected inputs: a tensor for a tensor, else an array.
+
+    Example:
+        >>> benjamini_hochberg([0.01, 0.04, 0.03, 0.9], q=0.1)
+        array([ True,  True,  True, False])
+    """
+    if not 0 < q < 1:
+        raise InputError(f"q={q} is not a false-discovery rate: choose it between 0 and 1, such as 0.1")
+    p = as_floating(p_values, "p-values")
+    if p.ndim != 1:
+        raise InputError(f"p-values have shape {list(p.shape)}: pass one per input, [batch]")
+    if bool(((p < 0) | (p > 1)).any()):
+        raise InputError(f"p-value {p[(p < 0) | (p > 1)][0]:g} is out of range: p-values lie between 0 and 1")
+    p_sorted = p.sort().values
+    ranks = torch.arange(1, len(p) + 1, device=p.device, dtype=p.dtype)
+    passing = p_sorted[p_sorted * len(p) <= ranks * q]
+    return like(p <= passing.max() if len(passing) else torch.zeros_like(p, dtype=torch.bool), p_values)
 
 
 def _sorted_calibration_scores(scores: Tensor | Numbers) -> Tensor:
     values = as_floating(scores, "calibration scores")
     if values.ndim != 1:
-        raise InputError(f"calibration scores have shape {list(values.shape)}: pass one score for each input, [n]")
+        raise InputError(f"calibration scores have shape {list(values.shape)}: pass one score per input, [n]")
     if len(values) == 0:
         raise InputError("there are no calibration scores: provide scores of held-out in-distribution inputs")
     if not bool(torch.isfinite(values).all()):
-        raise InputError(f"calibration scores hold {values[~torch.isfinite(values)][0]:g}: every one must be finite")
+        raise InputError(f"calibration scores contain {values[~torch.isfinite(values)][0]:g}: each score must be finite")
     return values.sort().values
+
+
+def _checked_groups(values: Tensor, groups: Groups) -> Tensor:
+    members = as_integers(groups, "groups").to(values.device)
+    if values.ndim != 1 or members.shape != values.shape:
+        raise InputError(f"scores have shape {list(values.shape)} and groups {list(members.shape)}: pass one of each per input")
+    return members

@@ -1,7 +1,8 @@
-"""Scores: functions of a model's evidence `[members, batch, classes]` to `[batch]`, higher = more out-of-distribution.
+"""Scores: functions from a model's evidence `[members, batch, classes]` to `[batch]`, higher = more out-of-distribution.
 
-They are kept by kind of evidence: squared distances to the classes (BE-SNN, DUQ), logits (softmax networks and their
-ensembles), and log-likelihoods log p(x | c) (Gaussian classifier). None gives NaN for infinite evidence.
+They are grouped by kind of evidence: squared distances d̄ ≥ 0 to the classes (BE-SNN, DUQ), logits (softmax networks and their
+ensembles), and log-likelihoods log p(x | c) (Gaussian classifier). Infinite evidence never gives NaN. A new score is one
+function and one entry in `SCORES`.
 """
 
 import math
@@ -17,15 +18,9 @@ Score = Callable[[Tensor], Tensor]
 
 
 def tempered_entropy(distances: Tensor) -> Tensor:
-    """The paper's score: entropy of mean_n softmax(ξ_n), ξ_n = −d̄_n · exp(−min_c d̄_n).
+    """Compute the paper's score, the entropy of mean_n softmax(ξ_n) with ξ_n = −d̄_n · exp(−min_c d̄_n), in [0, log C].
 
     Far from every class the tempering takes ξ to 0, so the score goes to log C smoothly; near one class it goes to 0.
-
-    Args:
-        distances: d̄ ≥ 0, `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`, in [0, log C].
 
     Example:
         >>> near, between, far = [0.0, 9.0], [1.0, 1.0], [800.0, 900.0]
@@ -38,29 +33,17 @@ def tempered_entropy(distances: Tensor) -> Tensor:
 
 
 def softmax_entropy(distances: Tensor) -> Tensor:
-    """Entropy of mean_n softmax(−d̄_n): the paper's score without its tempering.
-
-    Args:
-        distances: d̄ ≥ 0, `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`, in [0, log C].
+    """Compute the entropy of mean_n softmax(−d̄_n), the paper's score without its tempering, in [0, log C].
 
     Example:
         >>> softmax_entropy(torch.tensor([[[0.0, 9.0], [1.0, 1.0]]]))
         tensor([0.0012, 0.6931])
     """
-    return _entropy(torch.softmax(-_finite(distances), dim=-1).mean(dim=0))
+    return predictive_entropy(-_finite(distances))
 
 
 def kernel_confidence(distances: Tensor) -> Tensor:
-    """Minus the largest kernel, −max_c mean_n exp(−d̄_n): the score of DUQ.
-
-    Args:
-        distances: d̄ ≥ 0, `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`, in [−1, 0].
+    """Compute minus the largest kernel, −max_c mean_n exp(−d̄_n), the score of DUQ, in [−1, 0].
 
     Example:
         >>> kernel_confidence(torch.tensor([[[0.0, 9.0], [1.0, 1.0]]]))
@@ -70,13 +53,7 @@ def kernel_confidence(distances: Tensor) -> Tensor:
 
 
 def smallest_distance(distances: Tensor) -> Tensor:
-    """Distance to the nearest class, min_c mean_n d̄_n: unlike the kernel it keeps apart far and very far.
-
-    Args:
-        distances: d̄ ≥ 0, `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`, ≥ 0.
+    """Compute the distance to the nearest class, min_c mean_n d̄_n; unlike the kernel it tells far from very far.
 
     Example:
         >>> smallest_distance(torch.tensor([[[0.0, 9.0], [800.0, 900.0]]]))
@@ -86,32 +63,22 @@ def smallest_distance(distances: Tensor) -> Tensor:
 
 
 def mutual_information(distances: Tensor) -> Tensor:
-    """Disagreement of the members: H(mean_n p_n) − mean_n H(p_n) with p_n = softmax(−d̄_n).
+    """Compute the disagreement of the members, as `logit_mutual_information` with p_n = softmax(−d̄_n).
 
-    Not of the tempered softmax: that is uniform in every member far from the data, where they would seem to agree.
-
-    Args:
-        distances: d̄ ≥ 0, `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`, in [0, log members].
+    The tempered softmax would not do: far from the data it is uniform in every member, so that they would seem to agree.
 
     Example:
         >>> agree, disagree = [[0.0, 99.0], [0.0, 99.0]], [[0.0, 99.0], [99.0, 0.0]]
         >>> mutual_information(torch.tensor([agree, disagree]).transpose(0, 1))
         tensor([0.0000, 0.6931])
     """
-    return _disagreement(torch.softmax(-_finite(distances), dim=-1))
+    return logit_mutual_information(-_finite(distances))
 
 
 def predictive_entropy(logits: Tensor) -> Tensor:
-    """Entropy of the mean predictive distribution, mean_n softmax(logits_n).
+    """Compute the entropy of the mean predictive distribution, mean_n softmax(logits_n), in [0, log C].
 
-    Args:
-        logits: `[members, batch, classes]`; log-likelihoods serve too, with equal class priors.
-
-    Returns:
-        `[batch]`, in [0, log C].
+    Log-likelihoods serve too, with equal class priors.
 
     Example:
         >>> predictive_entropy(torch.tensor([[[9.0, 0.0], [1.0, 1.0]]]))
@@ -121,13 +88,7 @@ def predictive_entropy(logits: Tensor) -> Tensor:
 
 
 def max_softmax_probability(logits: Tensor) -> Tensor:
-    """Minus the largest mean probability, −max_c mean_n softmax(logits_n) (Hendrycks & Gimpel 2017).
-
-    Args:
-        logits: `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`, in [−1, −1/C].
+    """Compute minus the largest mean probability, −max_c mean_n softmax(logits_n) (Hendrycks & Gimpel 2017).
 
     Example:
         >>> max_softmax_probability(torch.tensor([[[9.0, 0.0], [1.0, 1.0]]]))
@@ -137,13 +98,7 @@ def max_softmax_probability(logits: Tensor) -> Tensor:
 
 
 def energy(logits: Tensor) -> Tensor:
-    """Free energy −logsumexp_c(logits_n), averaged over the members (Liu et al. 2020).
-
-    Args:
-        logits: `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`.
+    """Compute the free energy −logsumexp_c(logits_n), averaged over the members (Liu et al. 2020).
 
     Example:
         >>> energy(torch.tensor([[[9.0, 0.0], [1.0, 1.0]]]))
@@ -153,29 +108,18 @@ def energy(logits: Tensor) -> Tensor:
 
 
 def logit_mutual_information(logits: Tensor) -> Tensor:
-    """Disagreement of the members: H(mean_n p_n) − mean_n H(p_n) with p_n = softmax(logits_n).
-
-    Args:
-        logits: `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`, in [0, log members].
+    """Compute the disagreement of the members, H(mean_n p_n) − mean_n H(p_n) with p_n = softmax(logits_n), in [0, log N].
 
     Example:
         >>> logit_mutual_information(torch.tensor([[[99.0, 0.0]], [[0.0, 99.0]]]))
         tensor([0.6931])
     """
-    return _disagreement(_finite(logits).softmax(dim=-1))
+    probabilities = _finite(logits).softmax(dim=-1)
+    return (_entropy(probabilities.mean(dim=0)) - _entropy(probabilities).mean(dim=0)).clamp_min(0.0)
 
 
 def negative_log_likelihood(log_likelihoods: Tensor) -> Tensor:
-    """Minus the log-likelihood of the predicted class, −max_c log mean_n p_n(x | c).
-
-    Args:
-        log_likelihoods: log p_n(x | c), `[members, batch, classes]`.
-
-    Returns:
-        `[batch]`.
+    """Compute minus the log-likelihood of the predicted class, −max_c log mean_n p_n(x | c).
 
     Example:
         >>> negative_log_likelihood(torch.tensor([[[-1.0, -40.0], [-500.0, -600.0]]]))
@@ -185,25 +129,7 @@ def negative_log_likelihood(log_likelihoods: Tensor) -> Tensor:
     return -mixture.amax(dim=-1)
 
 
-def scores_for(kind: str) -> dict[str, Score]:
-    """The scores that suit a kind of evidence.
-
-    Args:
-        kind: `"distances"`, `"logits"` or `"log-likelihoods"`, a method's `evidence_kind`.
-
-    Returns:
-        `{name: function(evidence) -> [batch]}`.
-
-    Example:
-        >>> sorted(scores_for("logits"))
-        ['energy', 'max-softmax-probability', 'mutual-information', 'predictive-entropy']
-    """
-    if kind not in _SCORES:
-        raise InputError(f"unknown kind of evidence {kind!r}: use one of {', '.join(map(repr, _SCORES))}")
-    return dict(_SCORES[kind])
-
-
-_SCORES: dict[str, dict[str, Score]] = {
+SCORES: dict[str, dict[str, Score]] = {
     "distances": {
         "tempered-entropy": tempered_entropy,
         "softmax-entropy": softmax_entropy,
@@ -222,10 +148,23 @@ _SCORES: dict[str, dict[str, Score]] = {
         "predictive-entropy": predictive_entropy,
     },
 }
+"""By kind of evidence (a method's `evidence_kind`), the scores by name."""
+
+
+def scores_for(kind: str) -> dict[str, Score]:
+    """Return the scores for a kind of evidence, `{name: function(evidence) -> [batch]}`.
+
+    Example:
+        >>> sorted(scores_for("logits"))
+        ['energy', 'max-softmax-probability', 'mutual-information', 'predictive-entropy']
+    """
+    if kind not in SCORES:
+        raise InputError(f"unknown kind of evidence {kind!r}: use one of {', '.join(map(repr, SCORES))}")
+    return dict(SCORES[kind])
 
 
 def _finite(evidence: Tensor) -> Tensor:
-    """Evidence in float32 or better, ±inf replaced by the largest finite number: inf − inf and inf · 0 would be NaN."""
+    """Return evidence in float32 or better, with ±inf replaced by the largest finite number: inf − inf would be NaN."""
     check_distances(evidence)
     evidence = evidence.to(torch.promote_types(evidence.dtype, torch.float32))
     limit = torch.finfo(evidence.dtype).max
@@ -233,12 +172,7 @@ def _finite(evidence: Tensor) -> Tensor:
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
-    """−Σ p log p over the last axis, with 0 log 0 = 0; clamped because rounding can leave [0, log C]."""
+    """Compute −Σ p log p over the last axis, with 0 log 0 = 0; clamped because rounding can leave [0, log C]."""
     tiny = torch.finfo(probabilities.dtype).tiny
     entropy = -(probabilities * probabilities.clamp_min(tiny).log()).sum(dim=-1)
     return entropy.clamp(0.0, math.log(probabilities.shape[-1]))
-
-
-def _disagreement(probabilities: Tensor) -> Tensor:
-    """Mutual information of the class and the member, `[members, batch, classes] -> [batch]`."""
-    return (_entropy(probabilities.mean(dim=0)) - _entropy(probabilities).mean(dim=0)).clamp_min(0.0)

@@ -7,15 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from besnn.errors import InputError
-from besnn.layers.initialise import Initialiser
-from besnn.layers.linear import BatchEnsembleLinear
+from besnn.layers.layer import BatchEnsembleLinear
+from besnn.layers.members import Initialiser
 
 
 class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
-    """`nn.MultiheadAttention` with batch-ensemble projections; made by converting one (`besnn.layers.batch_ensemble`).
+    """`nn.MultiheadAttention` with batch-ensemble projections; made by conversion (`besnn.layers.batch_ensemble`).
 
-    torch keeps the query, key and value weights in one parameter and applies them in fused code that would pass over the
-    fast weights, so here they are three layers of their own.
+    torch keeps the query, key and value weights in one parameter and applies them in fused code that would ignore the fast
+    weights, so here they are three separate layers.
     """
 
     q_proj: BatchEnsembleLinear
@@ -24,7 +24,7 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
 
     @classmethod
     def from_plain(cls, attention: nn.MultiheadAttention, members: int, init: Initialiser) -> Self:
-        """Turns torch's module into this one *in place*, with its weights; `out_proj`, a layer of its own, is left as it is."""
+        """Turn torch's module into this one *in place*, with its weights; `out_proj`, a separate layer, is left as it is."""
         batch_dim = 0 if attention.batch_first else 1
         weights = (
             _thirds(attention.in_proj_weight)
@@ -55,13 +55,13 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As torch's: `(output, weights or None)`; the batch axis holds members · batch, in the masks too.
+        """Return `(output, weights or None)` as torch's module does; the batch axis, also of masks, holds members · batch.
 
-        `is_causal` is only a hint beside `attn_mask` in torch's module, and needs nothing here.
+        In torch's module `is_causal` is only a hint about `attn_mask`; it is not needed here.
         """
         if query.ndim != 3:
             raise InputError(
-                f"query has shape {list(query.shape)}: attention takes batches of sequences, so add an axis of size 1"
+                f"query has shape {list(query.shape)}: attention takes batches of sequences, so add a batch axis of size 1"
             )
         if is_causal and attn_mask is None:
             raise InputError("is_causal=True is a hint about attn_mask, which is missing: pass the causal mask as attn_mask")
@@ -80,7 +80,7 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
         return self.out_proj(attended if self.batch_first else attended.transpose(0, 1)), weights
 
     def _heads(self, x: Tensor) -> Tensor:
-        """`[rows, length, embed]` (or length first) → `[rows, heads, length, head_dim]`."""
+        """Reshape `[rows, length, embed]` (or length first) to `[rows, heads, length, head_dim]`."""
         x = x if self.batch_first else x.transpose(0, 1)
         heads: Tensor = x.unflatten(2, (self.num_heads, self.head_dim))
         return heads.transpose(1, 2)
@@ -89,15 +89,15 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
         def additive(mask: Tensor) -> Tensor:
             return torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
 
-        parts = []
+        masks = []
         if attn_mask is not None:
             attn_mask = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, self.num_heads))
-            parts.append(additive(attn_mask))
+            masks.append(additive(attn_mask))
         if key_padding_mask is not None:
-            parts.append(additive(key_padding_mask)[:, None, None, :])
-        return sum(parts[1:], parts[0]) if parts else None
+            masks.append(additive(key_padding_mask)[:, None, None, :])
+        return sum(masks[1:], masks[0]) if masks else None
 
 
 def _thirds(joint: nn.Parameter) -> list[nn.Parameter]:
-    """The query's, the key's and the value's part of a joint parameter, as parameters of their own."""
+    """Split a joint parameter into those of query, key and value."""
     return [nn.Parameter(part.detach().clone(), requires_grad=joint.requires_grad) for part in joint.chunk(3)]

@@ -1,4 +1,4 @@
-"""Conversion of any network into its batch-ensemble form."""
+"""Conversion of a plain network into a batch ensemble."""
 
 import copy
 from collections.abc import Collection
@@ -11,18 +11,18 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import is_parametrized
 
+from besnn.checks import check_sizes
 from besnn.errors import InputError
 from besnn.layers.attention import BatchEnsembleMultiheadAttention
-from besnn.layers.conv import (
+from besnn.layers.layer import (
     BatchEnsembleConv1d,
     BatchEnsembleConv2d,
     BatchEnsembleConv3d,
     BatchEnsembleConvTranspose2d,
+    BatchEnsembleLayer,
+    BatchEnsembleLinear,
 )
-from besnn.layers.initialise import Initialiser, normal
-from besnn.layers.layer import BatchEnsembleLayer
-from besnn.layers.linear import BatchEnsembleLinear
-from besnn.layers.members import check_members
+from besnn.layers.members import Initialiser, normal
 from besnn.layers.norm import MemberBatchNorm, MemberBatchNorm1d, MemberBatchNorm2d, MemberBatchNorm3d
 
 _LAYERS: dict[type[nn.Module], type[BatchEnsembleLayer]] = {
@@ -38,7 +38,7 @@ _MEMBER_NORMS: dict[type[nn.Module], type[MemberBatchNorm]] = {
     nn.BatchNorm2d: MemberBatchNorm2d,
     nn.BatchNorm3d: MemberBatchNorm3d,
 }
-# They normalise every row by itself, so one copy serves all members.
+# They normalise each row by itself, so one copy serves all members.
 _ROW_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm)
 _TRANSFORMERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
@@ -51,26 +51,26 @@ def batch_ensemble(
     init: Initialiser | None = None,
     share: Collection[str | type[nn.Module]] = (),
 ) -> nn.Module:
-    """Converts a network into a batch ensemble of `members` members, without touching the original.
+    """Convert a copy of a network into a batch ensemble.
 
-    Linear, convolution and attention layers get fast weights; what has no parameters works unchanged on member-major rows.
-    Weights, training mode, device, dtype and hooks are kept, and what was tied or used twice still is. Every layer must get the
-    batch on its first axis (inside torch's transformer layers with `batch_first=False`: on the second).
+    Linear, convolution and attention layers get fast weights; layers without parameters work unchanged on member-major rows.
+    Weights, training mode, device, dtype and hooks are kept, and so are tied weights and layers used twice. Every layer must
+    get the batch on its first axis (in torch's transformer layers with `batch_first=False`: on the second).
 
     Args:
         module: any nested module.
-        members: how many members.
-        keep_weights: False draws the shared weights afresh.
-        norm: `"shared"`: one BatchNorm for all members; `"member"`: one for each. Norms over a row are always shared.
-        init: how fast weights start; `normal()` unless given, see `besnn.layers.initialise`.
-        share: what to leave as it is, one for all members: types of layers, names of layers as in `named_modules`, or, for what
-            a module holds beside its layers, say a positional embedding, names as in `named_parameters`.
+        members: N.
+        keep_weights: whether to keep the weights as the shared weights, or to draw new ones.
+        norm: `"shared"` for one BatchNorm for all members, `"member"` for one per member. Norms over a row are always shared.
+        init: how fast weights start; `normal()` unless given.
+        share: layers to leave as they are, by type or by name as in `named_modules`; and parameters that a module holds beside
+            its layers, such as a positional embedding, by name as in `named_parameters`.
 
     Returns:
         A new module that maps `[members · batch, ...]` to `[members · batch, ...]`; `tile` makes such input.
 
     Raises:
-        InputError: a layer or parameter can neither be converted nor is to be shared; the message names it.
+        InputError: a layer or parameter cannot be converted and is not shared; the message names it.
 
     >>> import torch
     >>> from besnn.layers import tile
@@ -83,12 +83,12 @@ def batch_ensemble(
         ...
     besnn.errors.InputError: layer '0' (Embedding) has parameters but no batch-ensemble form: to share it, pass share=['0']
     """
-    check_members(members)
+    check_sizes(members=members)
     if norm not in ("shared", "member"):
-        raise InputError(f"norm={norm!r} is unknown: use 'shared' (one BatchNorm for all members) or 'member' (one for each)")
-    for name, part in module.named_modules():
-        if isinstance(part, LazyModuleMixin):  # torch cannot even copy all of these
-            raise InputError(f"{_where(part, name)} has no weights yet: run one batch through the module first")
+        raise InputError(f"norm={norm!r} is unknown: use 'shared' (one BatchNorm for all members) or 'member' (one per member)")
+    for name, layer in module.named_modules():
+        if isinstance(layer, LazyModuleMixin):  # torch cannot even copy all of these
+            raise InputError(f"{_where(layer, name)} has no weights yet: run one batch through the module first")
     module = copy.deepcopy(module)  # keeps ties between modules and parameters
     conversion = _Conversion(members, keep_weights, norm, init or normal(), *_resolve_share(module, share))
     conversion.convert(module, name="", batch_dim=0)
@@ -100,7 +100,7 @@ def _where(module: object, name: str) -> str:
 
 
 def _resolve_share(module: nn.Module, share: Collection[str | type[nn.Module]]) -> tuple[set[int], tuple[type[nn.Module], ...]]:
-    """The modules and parameters that are named, by their ids, and the types."""
+    """Return the ids of the named modules and parameters, and the types."""
     if isinstance(share, str):
         raise InputError(f"share={share!r}: pass a collection of names or types, as in share=[{share!r}]")
     modules = dict(module.named_modules(remove_duplicate=False))
@@ -114,7 +114,7 @@ def _resolve_share(module: nn.Module, share: Collection[str | type[nn.Module]]) 
 
 
 class _Conversion:
-    """One walk over a module, layer by layer and in place; a module met twice is converted once."""
+    """One walk over a module that converts its layers in place; a module used twice is converted once."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Conversion:
     ) -> None:
         self.members, self.keep_weights, self.norm, self.init = members, keep_weights, norm, init
         self.shared_types = shared_types
-        self.done = shared  # ids of modules and parameters that need nothing (more)
+        self.done = shared  # ids of modules and parameters that need no (further) conversion
         self.replaced: dict[tuple[Any, ...], Tensor] = {}
 
     def convert(self, module: nn.Module, name: str, batch_dim: int) -> None:
@@ -137,7 +137,7 @@ class _Conversion:
         kind = type(module)
         where = _where(module, name)
         if isinstance(module, BatchEnsembleLayer | MemberBatchNorm):
-            raise InputError(f"{where} is a batch-ensemble layer already: convert the plain module, or share it with share=")
+            raise InputError(f"{where} is already a batch-ensemble layer: convert the plain module, or share it with share=")
         if is_parametrized(module):
             raise InputError(f"{where} is parametrised: convert the module first, then parametrise the new one")
         if kind in _LAYERS:
@@ -162,11 +162,11 @@ class _Conversion:
         self._redraw(module)
         joint_weight, joint_bias = module.in_proj_weight, module.in_proj_bias
         attention = BatchEnsembleMultiheadAttention.from_plain(module, self.members, self.init)
-        for part in ("q_proj", "k_proj", "v_proj"):
-            projection = getattr(attention, part)
+        for role in ("q_proj", "k_proj", "v_proj"):
+            projection = getattr(attention, role)
             if joint_weight is not None:
-                self._tie(projection, "weight", joint_weight, part)
-            self._tie(projection, "bias", joint_bias, part)
+                self._tie(projection, "weight", joint_weight, role)
+            self._tie(projection, "bias", joint_bias, role)
         self.convert(attention.out_proj, f"{name}.out_proj" if name else "out_proj", 0 if attention.batch_first else 1)
 
     def _convert_norm(self, module: nn.Module, where: str) -> None:
@@ -188,7 +188,7 @@ class _Conversion:
             raise InputError(f"{where} has parameters of its own but no batch-ensemble form: to share them, pass share={own}")
 
     def _convert_children(self, module: nn.Module, name: str, batch_dim: int) -> None:
-        # torch's fused paths for evaluation read the weights of the layers inside, past their forward
+        # torch's fused paths for evaluation read the weights of inner layers instead of calling them
         if isinstance(module, nn.TransformerEncoder):
             module.use_nested_tensor = False
         if isinstance(module, nn.TransformerEncoderLayer):
@@ -200,12 +200,11 @@ class _Conversion:
 
     def _redraw(self, module: nn.Module) -> None:
         if not self.keep_weights:
-            # torch's attention has the second name
-            name = "reset_parameters" if hasattr(module, "reset_parameters") else "_reset_parameters"
+            name = "reset_parameters" if hasattr(module, "reset_parameters") else "_reset_parameters"  # torch's attention
             getattr(module, name)()
 
-    def _tie(self, module: nn.Module, name: str, old: object, part: str = "") -> None:
-        """Puts one new parameter wherever the same old one stood, or the same part of it, so that what was tied still is."""
+    def _tie(self, module: nn.Module, name: str, old: object, role: str = "") -> None:
+        """Use one new parameter wherever the same old one was used in the same role, so that tied weights stay tied."""
         if old is not None:
             new: Tensor = getattr(module, name)
-            setattr(module, name, self.replaced.setdefault((old, part, new.shape), new))
+            setattr(module, name, self.replaced.setdefault((old, role, new.shape), new))

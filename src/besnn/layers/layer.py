@@ -1,4 +1,4 @@
-"""The batch-ensemble mechanism, once for all layers: `y = layer(x ∘ r) ∘ s + b` (equation 4 of the paper)."""
+"""The batch-ensemble mechanism, `y = layer(x ∘ r) ∘ s + b` (equation 4 of the paper), and the linear and convolution layers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from besnn.checks import check_sizes
 from besnn.errors import InputError
-from besnn.layers.channelwise import is_quick, scale_shift
-from besnn.layers.initialise import Initialiser, normal
-from besnn.layers.members import check_members, split_members
+from besnn.layers.gpu.scale_and_norm import scale_shift, use_kernels
+from besnn.layers.members import Initialiser, normal, split_members
 from besnn.layers.norm import MemberBatchNorm
 
 
 class BatchEnsembleLayer(nn.Module):
     """Mixin that gives a torch layer `members` members, each with its own weights W ∘ (r_n s_nᵀ).
 
-    A concrete layer inherits from this class and from torch's layer. It says how torch's layer applies the shared weight
-    alone (`shared`) and how wide its inputs and outputs are (`channels`). Everything else is the same for all layers.
+    A concrete layer inherits from this class and from torch's layer. It defines how torch's layer applies the shared weight
+    (`shared`) and how wide its inputs and outputs are (`channels`). Everything else is the same for all layers.
 
     Attributes:
-        members: how many members the layer holds.
+        members: N.
         weight: torch's own, shared by the members.
         r: `[members, in]`, scales the input channels.
         s: `[members, out]`, scales the output channels.
@@ -45,7 +46,7 @@ class BatchEnsembleLayer(nn.Module):
 
     @classmethod
     def from_plain(cls, layer: nn.Module, members: int, init: Initialiser, batch_dim: int = 0) -> Self:
-        """Turns a torch layer into its batch-ensemble form *in place*, so that its weight, hooks, mode and device stay."""
+        """Turn a torch layer into its batch-ensemble form *in place*, so that its weight, hooks, mode and device stay."""
         layer.__class__ = cls
         assert isinstance(layer, cls)
         layer.batch_dim = batch_dim
@@ -53,7 +54,7 @@ class BatchEnsembleLayer(nn.Module):
         return layer
 
     def _add_members(self, members: int, init: Initialiser) -> None:
-        check_members(members)
+        check_sizes(members=members)
         self.members = members
         inputs, outputs = self.channels()
         like: dict[str, Any] = {"device": self.weight.device, "dtype": self.weight.dtype}
@@ -63,19 +64,15 @@ class BatchEnsembleLayer(nn.Module):
             self.bias = nn.Parameter(self.bias.detach().repeat(members, 1), requires_grad=self.bias.requires_grad)
 
     def channels(self) -> tuple[int, int]:
-        """The widths of `r` and `s`."""
+        """Return the widths of `r` and `s`."""
         raise NotImplementedError
 
     def shared(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The layer of torch with the shared weight and no bias."""
+        """Apply torch's layer with the shared weight and no bias."""
         raise NotImplementedError
 
-    def fast_weights(self) -> tuple[nn.Parameter, nn.Parameter]:
-        """`(r, s)`."""
-        return self.r, self.s
-
     def member_weights(self, s: Tensor | None = None) -> Tensor:
-        """The explicit weights W ∘ (r_n s_nᵀ) of every member, `[members, *weight.shape]`, or with another `s`."""
+        """Return the explicit weights W ∘ (r_n s_nᵀ) of every member, `[members, *weight.shape]`, or those for another `s`."""
         weight = self.weight
         groups: int = getattr(self, "groups", 1)
         s = self.s if s is None else s
@@ -87,10 +84,10 @@ class BatchEnsembleLayer(nn.Module):
         return weights
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Maps member-major rows to member-major rows; further arguments are those of torch's layer."""
+        """Map member-major rows to member-major rows; further arguments are those of torch's layer."""
         self._check(input)
-        if is_quick(input) and (self.batch_dim, self.channel_dim) == (0, 1):
-            split_members(input, self.members)  # refuses rows that do not divide among the members
+        if use_kernels(input) and (self.batch_dim, self.channel_dim) == (0, 1):
+            split_members(input, self.members)  # rejects rows that cannot be split among the members
             y = self.shared(scale_shift(input, self.r), *args, **kwargs)
             return scale_shift(y, self.s, self.bias)
         x = self._by_member(input)
@@ -101,7 +98,7 @@ class BatchEnsembleLayer(nn.Module):
         return self._join(y)
 
     def _check(self, x: Tensor) -> None:
-        """Refuses input of another dtype, and input that broadcasting against `r` would take though torch's layer would not."""
+        """Raise unless the input has the layer's dtype and channels; broadcasting against `r` would accept other channels."""
         if x.dtype != self.r.dtype and not torch.is_autocast_enabled(x.device.type):
             raise InputError(f"input has dtype {x.dtype} but the layer {self.r.dtype}: convert one, e.g. x.to({self.r.dtype})")
         spatial = self.weight.ndim - 2
@@ -119,10 +116,10 @@ class BatchEnsembleLayer(nn.Module):
         return x.flatten(self.batch_dim, self.batch_dim + 1)
 
     def _broadcast(self, values: Tensor, x: Tensor) -> Tensor:
-        """Shapes `[members, channels]` to multiply `x`, whose members stand on their own axis.
+        """Shape `[members, channels]` to multiply `x`, whose members stand on their own axis.
 
-        Under autocast, maps keep the type that a convolution gave them, since passing over them is what takes time; vectors are
-        few, and become float32 again.
+        Under autocast, maps keep the dtype that a convolution gave them, since passing over them is what takes time; vectors
+        are small, and become float32 again.
         """
         shape = [1] * x.ndim
         shape[self.batch_dim] = self.members
@@ -132,28 +129,87 @@ class BatchEnsembleLayer(nn.Module):
         return values.reshape(shape)
 
     def extra_repr(self) -> str:
-        """The description of torch plus the number of members."""
+        """Return torch's description with the number of members."""
         return f"{super().extra_repr()}, members={self.members}"
 
 
-def fast_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
-    """The fast weights of all batch-ensemble layers in a module, each once; found by the layers' type, not by a name.
+class BatchEnsembleLinear(BatchEnsembleLayer, nn.Linear):  # type: ignore[misc]  # torch annotates bias differently here
+    """`nn.Linear` with `members=`: `[members · batch, ..., in] → [members · batch, ..., out]`.
 
-    >>> from besnn.layers import BatchEnsembleLinear
+    >>> from besnn.layers import tile
+    >>> layer = BatchEnsembleLinear(3, 5, members=4)
+    >>> list(layer(tile(torch.ones(2, 3), 4)).shape)
+    [8, 5]
+    """
+
+    channel_dim = -1
+
+    def channels(self) -> tuple[int, int]:
+        """Return `(in_features, out_features)`."""
+        return self.in_features, self.out_features
+
+    def shared(self, x: Tensor) -> Tensor:
+        """Multiply with the shared weight."""
+        return F.linear(x, self.weight)
+
+
+class _BatchEnsembleConv(BatchEnsembleLayer):
+    """Mixin for torch's convolutions: r scales the input channels, s the output channels."""
+
+    in_channels: int
+    out_channels: int
+
+    def channels(self) -> tuple[int, int]:
+        """Return `(in_channels, out_channels)`."""
+        return self.in_channels, self.out_channels
+
+    def shared(self, x: Tensor) -> Tensor:
+        """Convolve with the shared weight, padded as by torch's layer."""
+        convolved: Tensor = self._conv_forward(x, self.weight, None)  # type: ignore[operator]  # of torch's class
+        return convolved
+
+
+class BatchEnsembleConv1d(_BatchEnsembleConv, nn.Conv1d):
+    """`nn.Conv1d` with `members=`: `[members · batch, in, length] → [members · batch, out, length']`."""
+
+
+class BatchEnsembleConv2d(_BatchEnsembleConv, nn.Conv2d):
+    """`nn.Conv2d` with `members=`: `[members · batch, in, h, w] → [members · batch, out, h', w']`.
+
+    >>> from besnn.layers import tile
+    >>> layer = BatchEnsembleConv2d(1, 8, 3, padding="same", members=4)
+    >>> list(layer(tile(torch.ones(2, 1, 6, 6), 4)).shape)
+    [8, 8, 6, 6]
+    """
+
+
+class BatchEnsembleConv3d(_BatchEnsembleConv, nn.Conv3d):
+    """`nn.Conv3d` with `members=`: `[members · batch, in, d, h, w] → [members · batch, out, d', h', w']`."""
+
+
+class BatchEnsembleConvTranspose2d(_BatchEnsembleConv, nn.ConvTranspose2d):
+    """`nn.ConvTranspose2d` with `members=`; `forward` takes torch's `output_size` too."""
+
+    def shared(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """Apply the transposed convolution with the shared weight."""
+        padding: Any = self.padding  # torch annotates lists here, and passes tuples itself
+        geometry: Any = (self.stride, padding, self.kernel_size, 2, self.dilation)
+        output_padding = self._output_padding(x, output_size, *geometry)
+        return F.conv_transpose2d(x, self.weight, None, self.stride, padding, output_padding, self.groups, self.dilation)
+
+
+def fast_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield the fast weights of all batch-ensemble layers in a module, each once; found by type, not by name.
+
     >>> [list(p.shape) for p in fast_parameters(BatchEnsembleLinear(3, 5, members=2))]
     [[2, 3], [2, 5]]
     """
-    seen: set[int] = set()
-    for layer in module.modules():
-        if isinstance(layer, BatchEnsembleLayer):
-            for parameter in layer.fast_weights():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield parameter
+    layers = [layer for layer in module.modules() if isinstance(layer, BatchEnsembleLayer)]
+    yield from dict.fromkeys(parameter for layer in layers for parameter in (layer.r, layer.s))
 
 
 def members_of(module: nn.Module) -> int | None:
-    """How many members a module's batch-ensemble layers have; None where it has no such layer."""
+    """Return the number of members of a module's batch-ensemble layers; None if it has no such layer."""
     found = {layer.members for layer in module.modules() if isinstance(layer, BatchEnsembleLayer | MemberBatchNorm)}
     if len(found) > 1:
         raise InputError(f"the module mixes layers of {sorted(found)} members: build all of them with the same members=")

@@ -1,30 +1,36 @@
-"""The member-major layout: `members` copies of a batch folded into the batch axis, `[members · batch, ...]`."""
+"""The members of an ensemble: how they lie in a batch, and how their fast weights start.
 
-from numbers import Integral
+A batch is repeated for each member on the batch axis, member-major: `[members · batch, ...]`.
+"""
+
+import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from besnn.checks import check_sizes
 from besnn.errors import InputError
+
+Initialiser = Callable[[Tensor], Tensor]
 
 
 def tile(x: Tensor, members: int, dim: int = 0, *, mirror: bool = False) -> Tensor:
-    """Repeats a batch once for each member, member-major.
+    """Repeat a batch once per member, member-major.
 
     Args:
-        x: `[batch, ...]` (the batch may stand on another axis, `dim`).
-        members: how many copies.
+        x: `[batch, ...]`, or with the batch on axis `dim`.
+        members: the number of copies.
         dim: the batch axis.
         mirror: give every second member mirror images, see `mirror_views`.
 
     Returns:
         `[members · batch, ...]`; rows `n · batch` to `(n + 1) · batch` belong to member n.
 
-    >>> import torch
     >>> tile(torch.tensor([[1.0], [2.0]]), 2).flatten().tolist()
     [1.0, 2.0, 1.0, 2.0]
     """
-    check_members(members)
+    check_sizes(members=members)
     if mirror:
         return torch.cat(mirror_views(x, members), dim).contiguous()  # as `repeat` does
     repeats = [1] * x.ndim
@@ -33,24 +39,23 @@ def tile(x: Tensor, members: int, dim: int = 0, *, mirror: bool = False) -> Tens
 
 
 def mirror_views(images: Tensor, members: int) -> list[Tensor]:
-    """What each member looks at where every second one sees mirror images, left to right: `[batch, channels, h, w]` each.
+    """Return each member's view of images `[batch, channels, h, w]`, where every second one is mirrored left to right.
 
-    An ensemble tells more of two views of an image than of one, and needs no further pass for the second.
+    An ensemble learns more from two views of an image than from one, and needs no second pass for it.
 
     >>> [view.flatten().tolist() for view in mirror_views(torch.tensor([[[[1.0, 2.0]]]]), 3)]
     [[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]
     """
-    check_members(members)
+    check_sizes(members=members)
     if images.ndim != 4:
-        raise InputError(f"there are no mirror images of inputs of shape {list(images.shape[1:])}: set mirror=False")
+        raise InputError(f"inputs of shape {list(images.shape[1:])} are not images and have no mirror images: set mirror=False")
     views = images, images.flip(-1)
     return [views[member % 2] for member in range(members)]
 
 
 def split_members(x: Tensor, members: int, dim: int = 0) -> Tensor:
-    """Views `[..., members · batch, ...]` as `[..., members, batch, ...]`.
+    """View `[..., members · batch, ...]` as `[..., members, batch, ...]`.
 
-    >>> import torch
     >>> list(split_members(torch.zeros(6, 5), 3).shape)
     [3, 2, 5]
     """
@@ -64,7 +69,71 @@ def split_members(x: Tensor, members: int, dim: int = 0) -> Tensor:
     return by_member
 
 
-def check_members(members: int) -> None:
-    """Refuses a number of members that is not a positive integer."""
-    if not isinstance(members, Integral) or isinstance(members, bool) or members < 1:
-        raise InputError(f"members={members!r}: an ensemble has a whole number of members, 1 or more")
+def normal(std: float = 0.25) -> Initialiser:
+    """Start fast weights from N(1, std): members start as small variations of the shared weight.
+
+    With a larger spread (0.5) the class-feature generator loses the class signal for the first epochs of training.
+    """
+    if not 0 <= std < math.inf:
+        raise InputError(f"std={std}: pass a finite standard deviation, 0 or more")
+
+    def fill(weights: Tensor) -> Tensor:
+        return torch.nn.init.normal_(weights, mean=1.0, std=std)
+
+    return fill
+
+
+def random_sign(probability: float = 0.5) -> Initialiser:
+    """Start fast weights as +1 with the given probability, else −1 (Wen et al. 2020): members start far apart."""
+    if not 0 <= probability <= 1:
+        raise InputError(f"probability={probability}: pass the probability of +1, from 0 to 1")
+
+    def fill(weights: Tensor) -> Tensor:
+        with torch.no_grad():
+            return weights.bernoulli_(probability).mul_(2).sub_(1)
+
+    return fill
+
+
+def first_layer_signs() -> Initialiser:
+    """Return ±1 for the first weights that are filled and 1 for all later ones (TabM): only the first layer differs.
+
+    The initialiser counts what it has filled, so use it for one network only.
+    """
+    fill, filled = random_sign(), 0
+
+    def fill_first(weights: Tensor) -> Tensor:
+        nonlocal filled
+        filled += 1
+        return fill(weights) if filled == 1 else torch.nn.init.ones_(weights)
+
+    return fill_first
+
+
+def ones() -> Initialiser:
+    """Start fast weights as 1: every member starts as the shared network, for instance to fine-tune a pretrained one."""
+    return torch.nn.init.ones_
+
+
+def initialiser(name: str) -> Initialiser:
+    """Return the initialiser called `normal`, `sign` or `ones`, optionally with its number as in `normal:0.5`.
+
+    >>> initialiser("sign:0.8")(torch.empty(2, 3)).abs().tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+    kind, _, number = name.partition(":")
+    try:
+        match kind:
+            case "normal":
+                return normal(float(number)) if number else normal()
+            case "sign":
+                return random_sign(float(number)) if number else random_sign()
+            case "ones" if not number:
+                return ones()
+            case "first" if not number:
+                return first_layer_signs()
+    except ValueError as error:
+        raise InputError(f"fast-weight initialiser {name!r}: {error}") from None
+    raise InputError(
+        f"fast-weight initialiser {name!r} is unknown: use normal, normal:STD, sign, sign:PROBABILITY, first or ones"
+    )

@@ -1,6 +1,6 @@
-"""BatchNorm with its own statistics and affine weights for each member.
+"""BatchNorm with separate statistics and affine weights per member.
 
-Shared by the members, BatchNorm is torch's own layer, unchanged: member-major rows are simply more rows.
+Where the members share a BatchNorm, it is torch's own layer: member-major rows are simply more rows.
 """
 
 from typing import Self, TypeGuard
@@ -8,23 +8,24 @@ from typing import Self, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from besnn.layers.channelwise import is_quick, normalise
-from besnn.layers.members import check_members, split_members
+from besnn.checks import check_sizes
+from besnn.layers.gpu.scale_and_norm import normalise, use_kernels
+from besnn.layers.members import split_members
 
 
 class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Joined with one of torch's BatchNorms, whose channels it sees as members · channels."""
+    """Mixin for torch's BatchNorms, whose channels become members · channels."""
 
     members: int
 
     def __init__(self, num_features: int, *args: object, members: int, **kwargs: object) -> None:
-        check_members(members)
-        super().__init__(members * num_features, *args, **kwargs)  # type: ignore[arg-type]  # torch's own arguments, passed on
+        check_sizes(members=members)
+        super().__init__(members * num_features, *args, **kwargs)  # type: ignore[arg-type]  # torch's own arguments
         self.members = members
 
     @classmethod
     def from_plain(cls, norm: nn.Module, members: int) -> Self:
-        """Turns a torch BatchNorm *in place* into one with a copy of its state for each member."""
+        """Turn a torch BatchNorm *in place* into one with a copy of its state per member."""
         norm.__class__ = cls
         assert isinstance(norm, cls)
         norm.members = members
@@ -39,17 +40,19 @@ class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
         return norm
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalises member-major rows `[members · batch, channels, ...]`, each member by itself."""
-        # what torch refuses (other channels, a single number in each) is left to torch
-        if self.training and is_quick(x) and x.shape[1] * self.members == self.num_features < x.numel():
-            return self._by_own_batch(x)
-        return from_packed(super().forward(to_packed(x, self.members)), self.members)
+        """Normalise member-major rows `[members · batch, channels, ...]`, each member by itself."""
+        # torch rejects other channels and single values itself
+        if self.training and use_kernels(x) and x.shape[1] * self.members == self.num_features < x.numel():
+            return self._normalise_by_kernels(x)
+        packed = split_members(x, self.members).transpose(0, 1).flatten(1, 2)  # [batch, members · channels, ...]
+        by_member: Tensor = super().forward(packed).unflatten(1, (self.members, -1)).transpose(0, 1)
+        return by_member.flatten(0, 1)
 
-    def _by_own_batch(self, x: Tensor) -> Tensor:
-        """The same in training, on a GPU: without packing, and with running statistics as torch's layer keeps them."""
+    def _normalise_by_kernels(self, x: Tensor) -> Tensor:
+        """Do the same in training on a GPU: without packing, and with running statistics as torch's layer keeps them."""
         self._check_input_dim(x)  # type: ignore[no-untyped-call]
         shape = self.members, self.num_features // self.members
-        split_members(x, self.members)  # refuses rows that do not divide among the members
+        split_members(x, self.members)  # rejects rows that cannot be split among the members
         like = {"dtype": torch.float64 if x.dtype == torch.float64 else torch.float32, "device": x.device}
         weight = torch.ones(shape, **like) if self.weight is None else self.weight.view(shape)
         bias = torch.zeros(shape, **like) if self.bias is None else self.bias.view(shape)
@@ -68,17 +71,17 @@ class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
         return y
 
     def extra_repr(self) -> str:
-        """The description of torch, whose features are members · channels, plus the number of members."""
+        """Return torch's description, whose features are members · channels, with the number of members."""
         torch_repr: str = super().extra_repr()  # type: ignore[no-untyped-call]
         return f"{torch_repr}, members={self.members}"
 
 
 class MemberBatchNorm1d(MemberBatchNorm, nn.BatchNorm1d):
-    """`nn.BatchNorm1d`, one for each member."""
+    """`nn.BatchNorm1d`, one per member."""
 
 
 class MemberBatchNorm2d(MemberBatchNorm, nn.BatchNorm2d):
-    """`nn.BatchNorm2d`, one for each member.
+    """`nn.BatchNorm2d`, one per member.
 
     >>> norm = MemberBatchNorm2d(3, members=2)
     >>> list(norm(torch.rand(8, 3, 4, 4)).shape)
@@ -87,28 +90,17 @@ class MemberBatchNorm2d(MemberBatchNorm, nn.BatchNorm2d):
 
 
 class MemberBatchNorm3d(MemberBatchNorm, nn.BatchNorm3d):
-    """`nn.BatchNorm3d`, one for each member."""
-
-
-def to_packed(x: Tensor, members: int) -> Tensor:
-    """Member-major rows `[members · batch, channels, ...]` → members in the channels, `[batch, members · channels, ...]`."""
-    return split_members(x, members).transpose(0, 1).flatten(1, 2)
-
-
-def from_packed(x: Tensor, members: int) -> Tensor:
-    """The inverse of `to_packed`."""
-    by_member: Tensor = x.unflatten(1, (members, -1)).transpose(0, 1)
-    return by_member.flatten(0, 1)
+    """`nn.BatchNorm3d`, one per member."""
 
 
 def is_plain_norm(module: nn.Module | None) -> TypeGuard[nn.modules.batchnorm._BatchNorm]:
-    """Whether a module is a BatchNorm and nothing more: a class made from it may for instance put an activation behind."""
+    """Return whether a module is a BatchNorm and nothing more; a subclass may for instance add an activation."""
     plain = (nn.modules.batchnorm._BatchNorm.forward, nn.SyncBatchNorm.forward, MemberBatchNorm.forward)
     return isinstance(module, nn.modules.batchnorm._BatchNorm) and type(module).forward in plain
 
 
 def norm_affine(norm: nn.modules.batchnorm._BatchNorm, members: int) -> tuple[Tensor, Tensor]:
-    """What a BatchNorm does in evaluation, as scale and shift of each member's channels, `[members, channels]` each."""
+    """Return what a BatchNorm does in evaluation: a scale and a shift per member and channel, `[members, channels]` each."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = torch.rsqrt(norm.running_var + norm.eps)

@@ -2,8 +2,7 @@
 
 from besnn.model.backbones import cifar_resnet18, convnet, fashion_convnet, mlp, two_moons_mlp
 from besnn.model.besnn import BESNN
-from besnn.model.distance import class_moments, kernel_log_probabilities, squared_distances
-from besnn.model.generator import ClassFeatureGenerator
+from besnn.model.class_features import ClassFeatureGenerator, class_moments, kernel_log_probabilities, squared_distances
 from besnn.model.inference import InferenceNetwork
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import EvidenceKind, Objective, OODClassifier

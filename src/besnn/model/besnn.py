@@ -6,41 +6,39 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from besnn.checks import check_sizes
 from besnn.errors import InputError
-from besnn.layers.initialise import Initialiser
-from besnn.model.distance import class_moments, kernel_log_probabilities, squared_distances
-from besnn.model.ensemble import BatchEnsembled
-from besnn.model.extractor import as_batch_ensemble, check_sizes
-from besnn.model.generator import ClassFeatureGenerator
-from besnn.model.protocol import EvidenceKind
+from besnn.layers import Initialiser
+from besnn.model.class_features import ClassFeatureGenerator, class_moments, kernel_log_probabilities, squared_distances
+from besnn.model.protocol import BatchEnsembled, EvidenceKind, as_batch_ensemble
 
 SMALLEST_SCALE = 1e-3
 LENGTH_SCALE = "length_scale"
 FROZEN_AT_ONCE = 8
-"""Classes whose features `freeze_classes` holds at a time: thousands of samples of each, for every member."""
+"""Classes whose features `freeze_classes` holds at a time: thousands of samples per class and member."""
 
 
 class BESNN(BatchEnsembled):
-    """A classifier by distance to class-feature distributions that it learns to draw.
+    """A classifier by the distance to feature distributions of the classes, from which it learns to draw.
 
-    Class features are drawn afresh at each call, as in the paper, until `freeze_classes` draws them once and for all.
+    Class features are drawn at each call, as in the paper, until `freeze_classes` draws them once.
 
     Args:
-        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`; of batch-ensemble layers, or plain and then converted.
+        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`; a batch ensemble, or a plain network to convert.
         num_classes: C.
         feature_dim: d.
         members: N.
         noise_dim: length of the generator's noise.
         hidden_dim: width of the generator's hidden layer.
-        samples: M, how many features to draw for each class.
+        samples: M, the number of features to draw per class.
         class_scale: see `ClassFeatureGenerator`.
-        norm: BatchNorm `"shared"` by the members or one for each `"member"`, where the extractor is converted here.
-        init: how fast weights start; see `besnn.layers.initialise`.
-        share: layers of a plain extractor to leave as they are; see `besnn.layers.batch_ensemble`.
-        length_scale: ℓ; distances are of features divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions
-            start far from all classes, where the kernel is nothing; a larger ℓ brings them within its reach.
-        mirror: in evaluation, show every second member mirror images, left to right; for images whose mirror images are of the
-            same class, and a network that has seen such in training.
+        norm: BatchNorm `"shared"` by the members or one per `"member"`, for an extractor that is converted.
+        init: how fast weights start; see `besnn.layers.members`.
+        share: layers of a plain extractor that members share; see `besnn.layers.batch_ensemble`.
+        length_scale: ℓ; features are divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions start far from
+            all classes, where the kernel is zero; a larger ℓ brings them within its reach.
+        mirror: in evaluation, give every second member mirror images, left to right; for images whose mirror images belong to
+            the same class, and a network trained with them.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4, noise_dim=8, hidden_dim=32)
@@ -82,26 +80,26 @@ class BESNN(BatchEnsembled):
         self.register_buffer("class_spread", None)
 
     def class_features(self, samples: int | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """Fresh class features E, `[members, classes, samples, d]`; M samples unless told otherwise."""
+        """Draw class features E, `[members, classes, samples, d]`; M samples unless given."""
         return self.generator(self._noise(self.samples if samples is None else samples, generator))  # type: ignore[no-any-return]
 
     def _noise(self, samples: int, generator: torch.Generator | None) -> Tensor:
-        """ε, `[samples, noise_dim]`."""
+        """Draw ε, `[samples, noise_dim]`."""
         if samples < 1:
-            raise InputError(f"samples={samples}: draw at least one feature for each class")
+            raise InputError(f"samples={samples}: draw at least one feature per class")
         weight = self.generator.hidden.weight
         device = weight.device if generator is None else generator.device
         noise = torch.randn(samples, self.generator.noise_dim, generator=generator, device=device, dtype=weight.dtype)
         return noise.to(weight.device)
 
     def evidence(self, features: Tensor) -> Tensor:
-        """d̄ from features to the classes: frozen ones where `freeze_classes` was called, else fresh ones."""
+        """Return d̄ from features to the classes: frozen ones after `freeze_classes`, else newly drawn ones."""
         if self.class_mean is not None and self.class_spread is not None:
             return self._distances(features, self.class_mean, self.class_spread)
         return self.distances_to(features, self.class_features())
 
     def distances_to(self, features: Tensor, class_features: Tensor) -> Tensor:
-        """d̄ from features `[members, batch, d]` to class features `[members, classes, samples, d]`."""
+        """Return d̄ from features `[members, batch, d]` to class features `[members, classes, samples, d]`."""
         return self._distances(features, *class_moments(class_features))
 
     def _distances(self, features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
@@ -109,23 +107,23 @@ class BESNN(BatchEnsembled):
         return distances if self.length_scale == 1 else distances / self.length_scale**2
 
     def distances(self, x: Tensor) -> Tensor:
-        """d̄_{n,c}(x), `[members, batch, classes]`."""
+        """Return d̄_{n,c}(x), `[members, batch, classes]`."""
         return self.evidence(self.features(x))
 
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """The mean kernel over members, normalised over classes, in log space, `[batch, classes]`."""
+        """Return the mean kernel over members, normalised over classes, in log space, `[batch, classes]`."""
         return kernel_log_probabilities(evidence)
 
     @property
     def frozen(self) -> bool:
-        """Whether class features were drawn once and for all."""
+        """Whether class features were drawn once by `freeze_classes`."""
         return self.class_mean is not None
 
     @torch.no_grad()
     def freeze_classes(self, samples: int = 4096, seed: int = 0) -> None:
-        """Draws the class moments once, so that from here on distances are a deterministic function of the input.
+        """Draw the class moments once, so that distances become a deterministic function of the input.
 
-        The draw comes from a CPU generator, so it is the same on every device. Training goes back to fresh features.
+        The noise comes from a CPU generator, so it is the same on every device. Training draws at each call again.
         """
         noise = self._noise(samples, torch.Generator().manual_seed(seed))
         some = [slice(start, start + FROZEN_AT_ONCE) for start in range(0, self.num_classes, FROZEN_AT_ONCE)]
@@ -133,19 +131,19 @@ class BESNN(BatchEnsembled):
         self.class_mean, self.class_spread = torch.cat(means, dim=1), torch.cat(spreads, dim=1)
 
     def train(self, mode: bool = True) -> "BESNN":
-        """Torch's switch; training thaws frozen classes, since the generator they came from is about to change."""
+        """Switch to training or evaluation; training drops frozen classes, since their generator is about to change."""
         if mode:
             self.class_mean = self.class_spread = None
         return super().train(mode)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """With the length scale, where it is not 1: without it the weights mean another model."""
+        """Save the length scale, unless it is 1: without it the weights mean another model."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.length_scale != 1:
             destination[prefix + LENGTH_SCALE] = torch.tensor(self.length_scale, dtype=torch.float64, device="cpu")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Frozen class moments belong to the state: they come back with a frozen model's, and go with an unfrozen one's."""
+        """Load frozen class moments with the state of a frozen model, and drop them with that of an unfrozen one."""
         length_scale = float(state_dict.pop(prefix + LENGTH_SCALE, 1.0))
         if length_scale != self.length_scale:
             args[-1].append(f"the weights are for length_scale={length_scale:g}, but the model has {self.length_scale:g}")

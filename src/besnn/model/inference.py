@@ -1,4 +1,4 @@
-"""A trained model as it is run: the fastest network that is equal to it."""
+"""The network that scores inputs: equal to a trained model, and as fast as possible."""
 
 import copy
 import logging
@@ -11,33 +11,33 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import InputError
-from besnn.layers import Tapped, batch_ensemble, fold, members_of, mirror_views, ones
-from besnn.layers.folded import FoldedLinear
-from besnn.layers.fuse import fuse
-from besnn.layers.side_by_side import SideBySide
-from besnn.model.inner import by_member, inner_features, layer_names
+from besnn.layers import WithLayerOutputs, batch_ensemble, fold, members_of, mirror_views, ones
+from besnn.layers.folding.folded_layers import FoldedLinear
+from besnn.layers.folding.fuse import MemberStreams, fuse
+from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
+from besnn.model.feature_layers import by_member, layer_features, layer_names
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier
-from besnn.model.replay import CudaGraphs, Network, Outputs, Replayed
 
 _logger = logging.getLogger(__name__)
 CPU_IMAGES = 32
-"""How many images go through a CPU at a time: so few that what a layer writes is still in the cache when the next reads it."""
+"""Images per pass on a CPU: so few that what a layer writes is still in the cache when the next layer reads it."""
 GPU_TYPE = torch.bfloat16
-"""The type of convolutions and matrix products on a GPU; all else, and the evidence, is float32."""
+"""The dtype of convolutions and matrix products on a GPU; everything else, and the evidence, is float32."""
 
 
 class InferenceNetwork(nn.Module):
-    """From raw inputs to evidence and features: those of Φ, or of inner layers that are named.
+    """From raw inputs to evidence and features: those of Φ, or of named layers.
 
-    Batch-ensemble layers are folded into plain per-member weights, so the input is not copied for each member, unless some look
-    at mirror images. On a CPU, images go through in parts that fit its cache; on a GPU, products are taken in `GPU_TYPE`, and a
-    shape of batch that keeps coming back is recorded, members side by side, and replayed. Neither with gradients enabled.
+    Batch-ensemble layers are folded into plain weights per member, so the input is not copied for each member, unless some
+    members get mirror images. On a CPU, images pass in small batches that fit its cache. On a GPU, products are taken in
+    `GPU_TYPE`, and a shape of batch that recurs is recorded, with members in parallel, and replayed. With gradients enabled,
+    neither is done.
 
     Args:
-        model: trained; its classes are frozen if they were not.
+        model: trained; its classes are frozen if they are not yet.
         preprocessing: from raw inputs to the model's.
-        layer: an inner layer of the feature extractor, by name, or several, see `layer_blocks`; None for its output.
+        layer: a layer of the feature extractor, by name, or several, see `layer_groups`; None for its output.
     """
 
     _fused: tuple[nn.Module, ...] | None  # not a part of the state
@@ -55,33 +55,34 @@ class InferenceNetwork(nn.Module):
         self._forget_recordings()
 
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Raw inputs `[batch, ...]` → evidence `[members, batch, classes]` and features `[members, batch, d]`."""
+        """Map raw inputs `[batch, ...]` to evidence `[members, batch, classes]` and features `[members, batch, d]`."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             evidence, features = self.outputs(raw, self.extractors)
         elif raw.is_cuda:
             with torch.cuda.device(raw.device):
                 evidence, features = self._replayed(raw)
         else:
-            parts = [self.outputs(part, self.extractors) for part in raw.split(CPU_IMAGES if raw.ndim == 4 else len(raw) or 1)]
-            evidence, features = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
+            batches = raw.split(CPU_IMAGES if raw.ndim == 4 else len(raw) or 1)
+            outputs = [self.outputs(batch, self.extractors) for batch in batches]
+            evidence, features = (torch.cat(each, dim=1) for each in zip(*outputs, strict=True))
         return evidence, features
 
     def outputs(self, raw: Tensor, extractors: Iterable[Callable[[Tensor], Any]], half: bool = False) -> tuple[Tensor, Tensor]:
-        """What `forward` gives, by equals of the extractors, with products in `GPU_TYPE` or not."""
+        """Compute what `forward` returns with equivalents of the extractors, optionally with products in `GPU_TYPE`."""
         x = self.preprocessing(raw)
         if x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(raw.device.type, GPU_TYPE) if half else nullcontext():
             outputs = [extractor(view) for extractor, view in zip(extractors, self._views(x), strict=True)]
-        rows, *inner = zip(*outputs, strict=True) if self.layers else (outputs,)
+        rows, *by_layer = zip(*outputs, strict=True) if self.layers else (outputs,)
         features = by_member(rows, self.model.members, x.dtype)
         evidence = self.model.evidence(features)
         if self.layer is not None:
-            features = inner_features(dict(zip(self.layers, inner, strict=True)), self.layer, self.model.members, x.dtype)
+            features = layer_features(dict(zip(self.layers, by_layer, strict=True)), self.layer, self.model.members, x.dtype)
         return evidence, features
 
     def _views(self, x: Tensor) -> list[Tensor]:
-        """What each extractor looks at. A batch ensemble mirrors for its members itself."""
+        """Return the input of each extractor. A batch ensemble mirrors images for its members itself."""
         networks = len(self.extractors)
         return mirror_views(x, networks) if self.model.mirror and networks > 1 else [x] * networks
 
@@ -90,33 +91,33 @@ class InferenceNetwork(nn.Module):
             self._fused = self._fuse(raw)
         return self.outputs(raw, self._fused or self.extractors, half=bool(self._fused))
 
-    def _side_by_side(self, raw: Tensor) -> Outputs:
-        extractors = [SideBySide(each).run if isinstance(each, fx.GraphModule) else each for each in self._fused or ()]
+    def _members_in_parallel(self, raw: Tensor) -> Outputs:
+        extractors = [MemberStreams(each).run if isinstance(each, fx.GraphModule) else each for each in self._fused or ()]
         return self.outputs(raw, extractors or self.extractors, half=bool(self._fused))
 
     def _record(self, network: Network, example: Tensor) -> Network:
         try:
-            return self._graphs(self._side_by_side, example)
-        except Exception as error:  # then one after the other
-            _logger.info("members are not recorded side by side (%s: %s)", type(error).__name__, error)
+            return self._graphs(self._members_in_parallel, example)
+        except Exception as error:  # then one member after the other
+            _logger.info("members are not recorded in parallel (%s: %s)", type(error).__name__, error)
             return self._graphs(network, example)
 
     def _fuse(self, raw: Tensor) -> tuple[nn.Module, ...]:
-        """The extractors fused and in `GPU_TYPE`; nothing where that fails, or gives other answers for some inputs."""
-        if self.preprocessing.mean.dtype != torch.float32:  # whoever trained in double precision wants its digits
+        """Return the extractors fused and in `GPU_TYPE`; none if that fails, or gives different results for some inputs."""
+        if self.preprocessing.mean.dtype != torch.float32:  # a model trained in double precision keeps its digits
             return ()
         expected = self.outputs(raw, self.extractors)
         try:
-            with torch.inference_mode(False):  # the weights outlive the mode of this call
+            with torch.inference_mode(False):  # the weights outlive this call
                 fused = tuple(_for_gpu(extractor) for extractor in self.extractors)
             outputs = self.outputs(raw, fused, half=True)
-        except Exception as error:  # whatever a machine lacks, the plain network runs
-            _logger.info("the network runs as it is (%s: %s)", type(error).__name__, error)
+        except Exception as error:  # whatever is not available on this machine: the plain network runs
+            _logger.info("the network is not fused (%s: %s)", type(error).__name__, error)
             return ()
-        return fused if all(_alike(*pair) for pair in zip(outputs, expected, strict=True)) else ()
+        return fused if all(_close(*pair) for pair in zip(outputs, expected, strict=True)) else ()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._forget_recordings()  # they hold on to weights that are about to move
+        self._forget_recordings()  # they refer to weights that are about to move
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
@@ -127,19 +128,19 @@ class InferenceNetwork(nn.Module):
 
 
 def without_extractors(model: OODClassifier) -> OODClassifier:
-    """A copy of a model that makes evidence of features, but has no networks to compute them with."""
+    """Return a copy of a model that computes evidence from features, but has no feature extractors."""
     return copy.deepcopy(model, {id(extractor): nn.Identity() for extractor in model.extractors()})
 
 
 def _for_inference(extractor: nn.Module, mirror: bool, *layers: str) -> nn.Module:
-    """The extractor folded; a plain one as the ensemble of one member that it is."""
+    """Return the extractor folded; a plain one is folded as an ensemble of one member."""
     if members_of(extractor) is not None:
         return fold(extractor, *layers, mirror=mirror)
     try:
         return fold(batch_ensemble(extractor, 1, init=ones()), *layers)
-    except InputError:  # it has layers that no batch ensemble has, or none that it could have
+    except InputError:  # it has layers that cannot be converted, or none that can
         plain = copy.deepcopy(extractor).eval()
-        return Tapped(plain, *layers) if layers else plain
+        return WithLayerOutputs(plain, *layers) if layers else plain
 
 
 def _for_gpu(extractor: nn.Module) -> nn.Module:
@@ -147,12 +148,12 @@ def _for_gpu(extractor: nn.Module) -> nn.Module:
     return fuse(halved) if isinstance(halved, fx.GraphModule) else halved
 
 
-def _alike(got: Tensor, expected: Tensor) -> bool:
-    """Whether two tensors are equal to a few parts in a hundred: far more than rounding to bfloat16 changes."""
+def _close(got: Tensor, expected: Tensor) -> bool:
+    """Return whether two tensors are equal to 5 %: far more than rounding to bfloat16 changes."""
     return bool((got - expected).norm() <= 0.05 * expected.norm())
 
 
 def halve(module: nn.Module) -> None:
-    """Keeps the weights of products in the type that autocast would convert them to at every call."""
+    """Keep the weights of products in the dtype that autocast would convert them to at every call."""
     if isinstance(module, nn.Linear | _ConvNd | FoldedLinear):
         module.to(GPU_TYPE)

@@ -1,4 +1,4 @@
-"""From raw inputs (pixels, table columns) to what a network takes."""
+"""Standardisation of raw inputs: pixels or table columns."""
 
 from typing import Self
 
@@ -8,16 +8,16 @@ from torch import Tensor, nn
 from besnn.errors import InputError
 
 FARTHEST = 1e6
-"""Standard deviations from the mean: what lies farther out is brought here, so that no network overflows on a finite input."""
+"""Standard deviations from the mean at which inputs are clipped, so that no network overflows on a finite input."""
 
 
 class Preprocessing(nn.Module):
-    """Centres and scales each channel or column: `(x − mean) / std`, in float32.
+    """Standardises each channel or column: `(x − mean) / std`, in float32.
 
     Attributes:
         input_shape: the shape of one raw input, `(channels, h, w)` or `(columns,)`.
-        mean: by channel or column.
-        std: by channel or column; a constant one keeps a std of 1.
+        mean: per channel or column.
+        std: per channel or column; 1 for a constant one.
 
     >>> preprocessing = Preprocessing.fit(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))
     >>> preprocessing(torch.tensor([[5.0, 8.0]])).tolist()
@@ -33,17 +33,17 @@ class Preprocessing(nn.Module):
         if mean.shape != self.input_shape[:1] or std.shape != self.input_shape[:1] or not bool((std > 0).all()):
             raise InputError(
                 f"mean {list(mean.shape)} and std {list(std.shape)} for inputs {list(self.input_shape)}: "
-                "give one of each for every channel or column, std above 0"
+                "give one of each per channel or column, std above 0"
             )
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
 
     @classmethod
     def fit(cls, inputs: Tensor) -> Self:
-        """Takes the mean and standard deviation of raw inputs, `[n, channels, h, w]` or `[n, columns]`."""
+        """Compute the mean and standard deviation of raw inputs, `[n, channels, h, w]` or `[n, columns]`."""
         others = [axis for axis in range(inputs.ndim) if axis != 1]
         count = inputs.numel() // inputs.shape[1]
-        chunks = inputs.split(4096)  # a copy in double precision of all of them could be larger than memory
+        chunks = inputs.split(4096)  # a copy of all inputs in double precision could exceed memory
         mean = torch.stack([chunk.double().sum(others) for chunk in chunks]).sum(0) / count
         centre = mean.reshape(-1, *[1] * (inputs.ndim - 2))
         squares = torch.stack([(chunk.double() - centre).square().sum(others) for chunk in chunks]).sum(0)
@@ -52,7 +52,7 @@ class Preprocessing(nn.Module):
         return cls(tuple(inputs.shape[1:]), mean.float(), torch.where(constant, 1.0, std))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw inputs `[batch, *input_shape]`, integers or floats → the network's float input."""
+        """Map raw inputs `[batch, *input_shape]`, integers or floats, to the network's input."""
         if tuple(x.shape[1:]) != self.input_shape:
             raise InputError(f"an input has shape {list(x.shape[1:])}, but the model was trained on {list(self.input_shape)}")
         shape = (1, -1, *[1] * (x.ndim - 2))

@@ -1,10 +1,14 @@
-"""What every method is to the trainer, the detector and the evaluation: they never ask which one they hold."""
+"""The protocol of all methods: trainer, detector and evaluation never ask which method they hold."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
+
+from besnn.checks import check_inputs
+from besnn.errors import InputError
+from besnn.layers import Initialiser, batch_ensemble, members_of, split_members, tile
 
 EvidenceKind = Literal["distances", "logits", "log-likelihoods"]
 
@@ -14,11 +18,11 @@ class OODClassifier(nn.Module, ABC):
 
     Attributes:
         method: the method's name, as in records and on the command line.
-        default_score: the OOD score that the method's own paper gives it; see `besnn.detection.scores`.
+        default_score: the OOD score of the method's own paper; see `besnn.detection.scores`.
         evidence_kind: what `evidence` returns, which decides the scores that apply to it.
         members: N; 1 for a single network.
         num_classes: C.
-        mirror: show every second member mirror images, left to right, once it is trained.
+        mirror: in evaluation, give every second member mirror images, left to right.
     """
 
     method: ClassVar[str]
@@ -31,26 +35,26 @@ class OODClassifier(nn.Module, ABC):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """Features Φ(x), `[members, batch, d]`."""
+        """Return the features Φ(x), `[members, batch, d]`."""
 
     @abstractmethod
     def evidence(self, features: Tensor) -> Tensor:
-        """Distances, logits or log-likelihoods, `[members, batch, classes]`."""
+        """Return distances, logits or log-likelihoods, `[members, batch, classes]`."""
 
     @abstractmethod
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Class probabilities in log space, `[batch, classes]`, normalised over the classes."""
+        """Return class probabilities in log space, `[batch, classes]`, normalised over the classes."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The evidence for a batch, `[members, batch, classes]`."""
+        """Return the evidence for a batch, `[members, batch, classes]`."""
         return self.evidence(self.features(x))
 
     def extractors(self) -> list[nn.Module]:
-        """The networks that `features` runs: one, whatever its members, or one for each member."""
+        """Return the networks that `features` runs: one for all members, or one per member."""
         return [self.feature_extractor]
 
     def after_step(self, x: Tensor, labels: Tensor) -> None:
-        """What the method does after each optimiser step, besides it; mostly nothing."""
+        """Do what the method does after each optimiser step; mostly nothing."""
 
     @property
     def frozen(self) -> bool:
@@ -58,7 +62,26 @@ class OODClassifier(nn.Module, ABC):
         return True
 
     def freeze_classes(self, samples: int = 4096, seed: int = 0) -> None:
-        """Makes `evidence` a deterministic function of its input; mostly it is one already."""
+        """Make `evidence` a deterministic function of its input; for most methods it already is."""
+
+
+class BatchEnsembled(OODClassifier):
+    """A classifier whose `feature_extractor` is a batch ensemble.
+
+    Attributes:
+        feature_dim: d.
+    """
+
+    feature_dim: int
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return Φ_n(x) of every member, `[members, batch, d]`, from an untiled batch `[batch, ...]`."""
+        check_inputs(x)
+        return self.feature_rows(tile(x, self.members, mirror=self.mirror and not self.training))
+
+    def feature_rows(self, rows: Tensor) -> Tensor:
+        """Return the features of member-major rows `[members · batch, ...]`, `[members, batch, d]`."""
+        return split_members(checked_features(self.feature_extractor(rows), self.feature_dim), self.members)
 
 
 class Objective(Protocol):
@@ -67,5 +90,36 @@ class Objective(Protocol):
     def __call__(
         self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
-        """The terms for a batch; `factors` multiplies single terms, and a factor of 0 skips a term's computation."""
+        """Return the terms for a batch; `factors` multiplies single terms, and a factor of 0 skips a term."""
         ...
+
+
+def as_batch_ensemble(
+    extractor: nn.Module,
+    members: int,
+    norm: str,
+    init: Initialiser | None,
+    share: Collection[str | type[nn.Module]] = (),
+) -> nn.Module:
+    """Return the extractor itself if it is a batch ensemble of that many members, else its conversion."""
+    present = members_of(extractor)
+    if present is None:
+        return batch_ensemble(extractor, members, norm=norm, init=init, share=share)
+    if present != members:
+        raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
+    return extractor
+
+
+def check_plain(extractor: nn.Module) -> None:
+    """Raise if a network is a batch ensemble: it would silently split a plain batch among its members."""
+    if (members := members_of(extractor)) is not None:
+        raise InputError(f"the feature extractor is a batch ensemble of {members} members: pass a plain network")
+
+
+def checked_features(features: Tensor, feature_dim: int) -> Tensor:
+    """Return a feature extractor's output if its shape is `[rows, feature_dim]`, else raise."""
+    if features.ndim != 2 or features.shape[1] != feature_dim:
+        raise InputError(
+            f"the feature extractor returned shape {list(features.shape)}: expected [rows, feature_dim={feature_dim}]"
+        )
+    return features

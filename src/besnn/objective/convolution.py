@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from besnn.layers.inputs_only import inputs_only
+from besnn.layers.gpu.scale_and_norm import inputs_only
 
 _TRANSPOSED: dict[int, Callable[..., Tensor]] = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}
 _CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)

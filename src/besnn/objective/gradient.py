@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from besnn.errors import InputError
-from besnn.layers.inputs_only import gradients_of_inputs_only
+from besnn.layers.gpu.scale_and_norm import gradients_of_inputs_only
 from besnn.objective.choices import check_choice
 from besnn.objective.kernel import Reduction
 

@@ -1,16 +1,15 @@
-"""Where files lie: a path on this machine, or an address in any store that fsspec knows, such as `s3://bucket/folder`."""
+"""Locations of files: paths on this machine, and URLs of any store that fsspec knows, such as `s3://bucket/folder`."""
 
 import contextlib
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import fsspec  # type: ignore[import-untyped]  # has no types
-from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # nor here
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # has no types
 
-from besnn.data.folder import walk_files
+from besnn.data.folder import list_files
 from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.storage.files import atomic_path
 
@@ -21,136 +20,122 @@ class Location:
 
     Attributes:
         name: as the user wrote it, for messages.
-        address: the same for all processes of a cluster, whatever their working folder is.
+        url: an absolute path or a URL, which means the same in every process of a cluster.
     """
 
     name: str
-    address: str
+    url: str
 
     @classmethod
     def parse(cls, name: str) -> "Location":
-        """The location that a path or an address names.
+        """Return the location of a path or URL.
 
         >>> Location.parse("file:///tmp/scores").local
         PosixPath('/tmp/scores')
         >>> Location.parse("nowhere://x")
         Traceback (most recent call last):
-        besnn.errors.InputError: address 'nowhere://x' cannot be used (Protocol not known: nowhere): ...
+        besnn.errors.InputError: URL 'nowhere://x' cannot be used (Protocol not known: nowhere): ...
         """
         try:
             filesystem, path = fsspec.core.url_to_fs(name)
         except (ValueError, ImportError) as error:
             raise InputError(
-                f"address {name!r} cannot be used ({one_line(error)}): give a path, or install what fsspec needs for it"
+                f"URL {name!r} cannot be used ({one_line(error)}): give a path, or install what fsspec needs for it"
             ) from None
-        except OSError as error:  # an archive that is not there
+        except OSError as error:  # the URL points into an archive that does not exist
             raise DataError(f"{name} cannot be read ({one_line(error)})") from None
         return cls(name, path if isinstance(filesystem, LocalFileSystem) else name)
 
     @property
     def local(self) -> Path | None:
-        """The path, for a location on this machine."""
-        filesystem, path = fsspec.core.url_to_fs(self.address)
+        """The path of a location on this machine; None for any other."""
+        filesystem, path = fsspec.core.url_to_fs(self.url)
         return Path(path) if isinstance(filesystem, LocalFileSystem) else None
 
     @property
     def suffix(self) -> str:
-        """The extension of its name, in small letters."""
-        return PurePosixPath(self._open()[1]).suffix.lower()
+        """The extension in lower case."""
+        return PurePosixPath(fsspec.core.url_to_fs(self.url)[1]).suffix.lower()
 
     def __truediv__(self, name: str) -> "Location":
-        return Location(_join(self.name, name), _join(self.address, name))
+        return Location(_join(self.name, name), _join(self.url, name))
 
     def is_folder(self) -> bool:
-        """Whether a folder lies there."""
-        with self._errors():
-            filesystem, path = self._open()
+        """Whether the location is a folder that exists."""
+        with self._store() as (filesystem, path):
             return bool(filesystem.isdir(path))
 
     def is_file(self) -> bool:
-        """Whether a file lies there."""
-        with self._errors():
-            filesystem, path = self._open()
+        """Whether the location is a file that exists."""
+        with self._store() as (filesystem, path):
             return bool(filesystem.isfile(path))
 
     def names(self) -> list[str]:
-        """What a folder holds, at its first level; nothing where there is none."""
-        with self._errors():
-            filesystem, path = self._open()
-            return sorted(PurePosixPath(entry).name for entry in filesystem.ls(path, detail=False)) if self.is_folder() else []
+        """Return the sorted names of a folder's entries; none if there is no such folder."""
+        with self._store() as (filesystem, path):
+            entries = filesystem.ls(path, detail=False) if filesystem.isdir(path) else []
+            return sorted(PurePosixPath(entry).name for entry in entries)
 
     def fingerprint(self) -> str:
-        """A digest of what the store knows of a file without reading it (size, time of change), to tell whether it changed."""
-        with self._errors():
-            filesystem, path = self._open()
+        """Return a digest of what the store knows about a file without reading it, such as its size and time of change."""
+        with self._store() as (filesystem, path):
             return str(filesystem.ukey(path))
 
     def read(self) -> bytes:
-        """A file's content."""
-        with self._errors():
-            filesystem, path = self._open()
+        """Return the content of a file."""
+        with self._store() as (filesystem, path):
             content: bytes = filesystem.cat_file(path)
             return content
 
     def write(self, content: bytes) -> None:
-        """Puts a file in place, whole or not at all; stores beyond this machine show a file only when it is whole."""
-        with self._errors("written"):
-            if (local := self.local) is not None:
+        """Write a file, which appears whole or not at all (remote stores only show a file once it is whole)."""
+        with self._store("written") as (filesystem, path):
+            if (local := self.local) is None:
+                filesystem.pipe_file(path, content)
+            else:
                 with atomic_path(local) as partial:
                     partial.write_bytes(content)
-            else:
-                filesystem, path = self._open()
-                filesystem.pipe_file(path, content)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator["fsspec.spec.AbstractBufferedFile"]:
-        """The file, open for reading at any place of it."""
-        with self._errors():
-            filesystem, path = self._open()
-            with filesystem.open(path, "rb") as file:
-                yield file
+        """Open a file for reading."""
+        with self._store() as (filesystem, path), filesystem.open(path, "rb") as file:
+            yield file
 
     @contextlib.contextmanager
     def as_local_file(self) -> Iterator[Path]:
-        """The file itself, or a copy of it on this machine for as long as the block lasts."""
+        """Yield the path of a file on this machine, or of a temporary copy of any other file."""
         if (local := self.local) is not None:
             yield local
             return
-        with self.opened() as file, tempfile.NamedTemporaryFile(suffix=self.suffix) as copy:
-            shutil.copyfileobj(file, copy)
-            copy.flush()
+        with tempfile.NamedTemporaryFile(suffix=self.suffix) as copy:
+            with self._store() as (filesystem, path):
+                filesystem.get_file(path, copy.name)
             try:
                 yield Path(copy.name)
-            except BesnnError as error:  # the user knows nothing of the copy
+            except BesnnError as error:  # name the file that the user knows
                 raise type(error)(str(error).replace(copy.name, self.name)) from None
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Every file under a folder, as its name within it and its size, in the order of `walk_files`; or the file itself."""
-        with self._errors():
-            filesystem, root = self._open()
+        """Yield the name within the folder and the size of every file, in the order of `list_files`; or of the file itself."""
+        with self._store() as (filesystem, root):
             if not filesystem.isdir(root):
                 yield PurePosixPath(root).name, filesystem.size(root)
-                return
-            if (local := self.local) is not None:
-                for file in walk_files(local):
+            elif (local := self.local) is not None:
+                for file in list_files(local):
                     yield file.relative_to(local).as_posix(), file.stat().st_size
-                return
-            for parent, folders, files in filesystem.walk(root, detail=True):
-                visible = {name: folders[name] for name in sorted(folders) if not name.startswith(".")}
-                folders.clear()  # in place: this is what the walk goes on with
-                folders.update(visible)
-                inner = PurePosixPath(parent).relative_to(PurePosixPath(root))
-                yield from ((str(inner / name), files[name]["size"]) for name in sorted(files) if not name.startswith("."))
-
-    def _open(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        filesystem, path = fsspec.core.url_to_fs(self.address)
-        return filesystem, path
+            else:
+                found = filesystem.find(root, detail=True)
+                sizes = {PurePosixPath(path).relative_to(root): info["size"] for path, info in found.items()}
+                for path in sorted(sizes, key=lambda path: (path.parent.parts, path.name)):
+                    if not any(part.startswith(".") for part in path.parts):
+                        yield str(path), sizes[path]
 
     @contextlib.contextmanager
-    def _errors(self, verb: str = "read") -> Iterator[None]:
-        """Turns what goes wrong with a store into one line; their libraries raise nearly anything."""
+    def _store(self, verb: str = "read") -> Iterator[tuple[fsspec.AbstractFileSystem, str]]:
+        """Yield the filesystem and the path within it; turn its errors into one line (remote ones raise nearly anything)."""
         try:
-            yield
+            yield fsspec.core.url_to_fs(self.url)
         except BesnnError:
             raise
         except Exception as error:
@@ -160,12 +145,12 @@ class Location:
 
 
 def _join(folder: str, name: str) -> str:
-    """What lies in a folder; of a chain such as `zip://a::file://b` the first link is the folder.
+    """Return the path or URL of a name in a folder; in a chain of URLs the first link is the folder.
 
     >>> _join("zip://photos::file:///a.zip", "1.png"), _join("./photos/", "1.png")
     ('zip://photos/1.png::file:///a.zip', 'photos/1.png')
     """
     if "://" not in folder:
         return str(Path(folder, name))
-    first, chained, rest = folder.partition("::")
-    return f"{first.rstrip('/')}/{name}{chained}{rest}"
+    first, chain, rest = folder.partition("::")
+    return f"{first.rstrip('/')}/{name}{chain}{rest}"

@@ -1,27 +1,37 @@
-"""Scoring on a cluster, from a model file and inputs to a folder of scores."""
+"""Batch scoring on Ray Data: readers → chunks → workers with a model each → one parquet file per chunk."""
 
 import hashlib
-import time
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import ray
+import ray.data
 import torch
+from numpy.typing import NDArray
 
-from besnn.batch import Tally
+from besnn.batch import Tally, score_batches
 from besnn.data.catalogue import parse_name
 from besnn.detector import Detector
-from besnn.errors import DataError, NotReadyError
+from besnn.errors import BesnnError, DataError, NotReadyError, one_line
 from besnn.ray.locations import Location
-from besnn.ray.manifest import Manifest
-from besnn.ray.opening import open_source
-from besnn.ray.parts import encode_part, part_name
-from besnn.ray.session import Workers, choose_workers, ray_session, require_ray
-from besnn.ray.source import Source, Span
+from besnn.ray.manifest import Manifest, Part, encode_part, part_name
+from besnn.ray.session import Cluster, choose_workers, ray_session
+from besnn.ray.sources import Row, Source, Span, open_source, read_chunks
 from besnn.storage.files import remove_partials
 from besnn.version import __version__
 
-SAVE_SECONDS = 10.0
-"""How often the manifest is brought up to date; parts that it does not know of yet are found all the same."""
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+WORKER_CPUS, READER_CPUS = 0.75, 0.25
+"""A worker and the reader that feeds it share a core."""
+
+CONTINUE = "scores so far are kept, and the same command continues"
 
 
 def score_on_ray(
@@ -31,91 +41,148 @@ def score_on_ray(
     *,
     label: str = "label",
     data_dir: Path | None = None,
-    address: str | None = None,
-    workers: int | None = None,
-    gpus_per_worker: float = 0.0,
+    cluster: Cluster | None = None,
     chunk_rows: int | None = None,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> Tally:
-    """Scores every input of a source into a folder of parquet files, whose rows are those of `score_file`, in order.
+    """Score every input of a source into a folder of parquet files, with the same rows as `score_file`, in order.
 
-    Each part of the output holds the scores of one chunk of the input and is put in place whole. A run that was stopped is
-    continued by the same call: chunks whose part is whole are not scored again.
+    Each part of the output holds the scores of one chunk and is put in place whole. The same call continues a run that was
+    stopped: chunks whose part is intact are not scored again.
 
     Args:
         model: the file of a calibrated detector.
-        source: as `besnn.ray.opening.open_source` takes it.
-        output: the folder to write, a path or an address that all machines of the cluster reach.
-        label: a table's class column, which is not looked at.
-        data_dir: where built-in sets lie, on every machine.
-        address: the cluster, see `ray_session`.
-        workers: processes that score; as many as the cluster has GPUs or cores for unless given.
-        gpus_per_worker: GPUs of each, perhaps a fraction; 0 scores on CPUs.
-        chunk_rows: inputs a part, see `open_source`.
-        progress: told the number of inputs after each part.
+        source: as `besnn.ray.sources.open_source` takes it.
+        output: the folder to write, a path or URL that all machines of the cluster reach.
+        label: the class column of a table, which is ignored.
+        data_dir: the folder of built-in sets, on every machine.
+        cluster: where to score; see `Cluster` for the default.
+        chunk_rows: inputs per part, see `open_source`.
+        progress: called with the number of inputs after each part.
     """
-    require_ray("data")
+    cluster = cluster or Cluster()
     content, detector = model.read_bytes(), Detector.load(model)
     if detector.threshold is None:
         raise NotReadyError(f"{model} is not calibrated: run `besnn calibrate {model} DATA` with held-out data first")
-    opened = open_source(detector, source, label=label, data_dir=data_dir, chunk_rows=chunk_rows)
+    inputs = open_source(detector, source, label=label, data_dir=data_dir, chunk_rows=chunk_rows)
     run = {
-        "input": source if parse_name(source) else Location.parse(source).address,
-        "input_fingerprint": opened.fingerprint(),
+        "input": source if parse_name(source) else Location.parse(source).url,
+        "input_fingerprint": inputs.fingerprint,
         "label": label,
         "model_sha256": hashlib.sha256(content).hexdigest(),
-        "chunk_rows": opened.chunk_rows,
-        "device": "cuda" if gpus_per_worker else "cpu",
+        "chunk_rows": inputs.chunk_rows,
+        "device": cluster.device,
         "besnn": __version__,
         "torch": torch.__version__,
     }
     manifest = Manifest.open(Location.parse(output), run)
     progress(manifest.tally().inputs)
-    if not manifest.complete:
-        if spans := _pending(opened, manifest):
-            with ray_session(address):
-                _score(opened, spans, content, manifest, choose_workers(workers, gpus_per_worker), progress)
-        _finish(opened, manifest)
+    if manifest.complete:
+        return manifest.tally()
+    if spans := [span for span in inputs.spans if not manifest.covers(*span)]:
+        with ray_session(cluster.address):
+            for part in _score_chunks(inputs, spans, content, manifest, cluster):
+                manifest.parts[part.chunk] = part
+                progress(part.inputs)
+    _finish(inputs, manifest)
     return manifest.tally()
 
 
-def _pending(source: Source, manifest: Manifest) -> list[Span]:
-    """The spans in which a chunk may be left to score."""
-    return [
-        (first, stop)
-        for first, stop in source.spans()
-        if stop is None or any(chunk not in manifest.parts for chunk in range(first, stop))
-    ]
+def _score_chunks(source: Source, spans: list[Span], model: bytes, manifest: Manifest, cluster: Cluster) -> Iterator[Part]:
+    """Score the chunks of some spans that the manifest lacks, and yield their parts as they are put in place.
 
-
-def _score(
-    source: Source, spans: list[Span], model: bytes, manifest: Manifest, workers: Workers, progress: Callable[[int], None]
-) -> None:
-    from besnn.ray.pipeline import score_chunks  # Ray is there only with the extra
-
+    Ray restarts a worker that dies and gives its chunk to another one; a part that is written twice is the same.
+    """
+    workers = choose_workers(cluster)
     manifest.save()
-    saved = time.monotonic()
-    for part in score_chunks(source, spans, model, manifest, workers):
-        manifest.parts[part.chunk] = part
-        progress(part.rows)
-        if time.monotonic() - saved >= SAVE_SECONDS:
-            manifest.save()
-            saved = time.monotonic()
+    # One long task per reader: Ray ends processes that are idle for a second, and new ones would import everything again.
+    readers = min(workers, len(spans))
+    shares = [spans[reader::readers] for reader in range(readers)]
+    shared_model = ray.put(np.frombuffer(model, np.uint8))  # one copy per machine
+    with ray.data.DataContext.current(data_settings()):
+        chunks = ray.data.from_items([{"id": reader} for reader in range(readers)], override_num_blocks=readers).flat_map(
+            partial(read_chunks, source=source, shares=shares, done=frozenset(manifest.parts)),
+            compute=ray.data.TaskPoolStrategy(size=readers),
+            num_cpus=READER_CPUS,
+        )
+        records = chunks.map(
+            ChunkScorer,  # type: ignore[arg-type]  # Ray takes a class, too
+            fn_constructor_args=([shared_model], source, manifest.folder, manifest.identity, cluster.device),
+            compute=ray.data.ActorPoolStrategy(size=workers),
+            num_cpus=WORKER_CPUS,
+            num_gpus=cluster.gpus_per_worker,
+        )
+    try:
+        for record in records.iter_rows():
+            yield Part(**record)
+    except ray.exceptions.RayError as error:
+        raise _one_line_error(error) from error
+
+
+class ChunkScorer:
+    """Scores chunks into parts of the output; each worker process holds one, with a model of its own.
+
+    Args:
+        model: the content of the model file, in the object store.
+        source: the source of the chunks.
+        folder: the output.
+        identity: of the run.
+        device: where to put the model.
+    """
+
+    def __init__(
+        self, model: "list[ObjectRef[NDArray[np.uint8]]]", source: Source, folder: Location, identity: str, device: str
+    ) -> None:
+        torch.set_num_threads(1)  # the worker holds one core
+        self.source, self.folder, self.identity = source, folder, identity
+        self.detector = load_detector(ray.get(model[0]).data).to(device)
+
+    def __call__(self, row: Row) -> dict[str, Any]:
+        """Put the part of a chunk in place, and return the fields of its `Part`."""
+        chunk = int(row["chunk"])
+        content, part = encode_part(score_batches(self.detector, self.source.batches(row)), self.identity, chunk)
+        (self.folder / part_name(chunk)).write(content)
+        return asdict(part)
+
+
+def load_detector(content: bytes | memoryview) -> Detector:
+    """Return the detector with some file content."""
+    return Detector.from_bytes(content)
+
+
+def data_settings() -> ray.data.DataContext:
+    """Return settings of Ray Data: one chunk per block, the errors of readers and workers as they are, and no chatter."""
+    settings = ray.data.DataContext.get_current().copy()
+    settings.target_max_block_size = 1
+    settings.raise_original_map_exception = True
+    settings.enable_progress_bars = False
+    settings.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    return settings
+
+
+def _one_line_error(error: ray.exceptions.RayError) -> BesnnError:
+    """Return what to tell the user: a reader's or worker's own error, or why the cluster failed."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BesnnError | OSError):
+        return DataError(f"{str(cause).splitlines()[0]}; {CONTINUE}")  # Ray appends advice to the message
+    reason = str(error).strip().splitlines()[-1] if cause is None else repr(cause)
+    return BesnnError(f"the Ray cluster failed ({one_line(reason)}); {CONTINUE}")
 
 
 def _finish(source: Source, manifest: Manifest) -> None:
-    """Sees to it that every row is there once, and says so in the manifest."""
-    if not manifest.parts:  # no inputs: an empty table is still a table
+    """Check that every input is scored once, and mark the manifest as complete."""
+    if not manifest.parts:  # without inputs the output is still a table
         content, manifest.parts[0] = encode_part([], manifest.identity, chunk=0)
         (manifest.folder / part_name(0)).write(content)
     rows = manifest.tally().inputs
-    expected = source.rows if source.rows is not None else rows
+    expected = rows if source.rows is None else source.rows
     if sorted(manifest.parts) != list(range(len(manifest.parts))) or rows != expected:
         raise DataError(
-            f"{manifest.folder.name} has {rows:,} rows for an input of {expected:,}, which changed while it was read: "
+            f"{manifest.folder.name} has {rows:,} rows for {expected:,} inputs, which changed during the run: "
             "remove the folder and score again"
         )
     if (local := manifest.folder.local) is not None:
-        remove_partials(local)  # of workers that were killed
+        remove_partials(local)  # left by workers that were killed
     manifest.complete = True
     manifest.save()

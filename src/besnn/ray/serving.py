@@ -1,7 +1,7 @@
-"""The HTTP service on Ray Serve: the same application as `besnn.serve`, in as many replicas as are wanted.
+"""The HTTP service on Ray Serve: the application of `besnn.serve`, in any number of replicas.
 
-Each replica batches the requests that reach it just as the local service does. A new model is swapped in by deploying again:
-replicas with the new one are started first, and old ones stop when those answer and they have answered all they had taken.
+Each replica batches its requests as the local service does. Deploying again swaps the model: replicas with the new model start
+first, and old ones stop once those answer and their own requests are done.
 """
 
 import contextlib
@@ -18,30 +18,30 @@ from ray import serve
 
 from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.ray.locations import Location
+from besnn.ray.scoring import load_detector
 from besnn.ray.session import ray_session
-from besnn.ray.worker import load_detector
 from besnn.serve import Settings, create_app
 from besnn.serve.examples import Example
 
 APPLICATION = "besnn"
 ONGOING_REQUESTS = 256
-"""Requests that one replica works on at the same time; they are scored together."""
+"""Requests that one replica handles at the same time; they are scored together."""
 
 REPLICA_CPUS = 0.5
-"""So that as many replicas as there are cores leave room for as many new ones during a swap."""
+"""Half a core, so that during a swap the old and the new replicas fit on the same cores."""
 
 BUSY_REQUESTS = 32
-"""Requests at work in a replica, on average, above which another one is started."""
+"""Ongoing requests per replica above which another replica is started."""
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many replicas there are, and what each holds.
+    """The number of replicas, and what each holds.
 
     Attributes:
-        least: always there.
-        most: the number may rise to this when there is much to do.
-        gpus: of each, perhaps a fraction; 0 for none.
+        least: how many always run.
+        most: how many may run under load; `least` if None.
+        gpus: GPUs of each, which may be a fraction; 0 scores on CPUs.
     """
 
     least: int = 1
@@ -53,65 +53,55 @@ class Replicas:
             raise InputError(f"--max-replicas {self.most} is below --replicas {self.least}: raise it, or leave it out")
 
     def options(self) -> dict[str, Any]:
-        """As Ray Serve takes them."""
+        """Return the options of a Ray Serve deployment."""
+        actor = {"ray_actor_options": {"num_cpus": REPLICA_CPUS, "num_gpus": self.gpus}}
         if self.most is None:
-            return {"num_replicas": self.least}
+            return {"num_replicas": self.least, **actor}
         limits = {"min_replicas": self.least, "max_replicas": self.most, "target_ongoing_requests": BUSY_REQUESTS}
-        return {"autoscaling_config": limits}
+        return {"autoscaling_config": limits, **actor}
 
 
 class ServedDetector:
     """A replica: the service around a model of its own.
 
     Args:
-        model: the model file, which every machine of the cluster reaches.
-        sha256: of that file, so that all replicas of a deployment are of one model, and another model is another deployment.
+        model: the model file, which every machine of the cluster can read.
+        sha256: of that file, so that all replicas have the same model, and another model makes another deployment.
         settings: of the service.
-        examples: inputs for people to try.
+        examples: inputs to try on the page.
         device: where to put the model.
     """
 
     def __init__(self, model: Location, sha256: str, settings: Settings, examples: Sequence[Example], device: str) -> None:
-        torch.set_num_threads(1)  # the core that the replica holds
+        torch.set_num_threads(1)  # the replica holds at most one core
         content = model.read()
         if hashlib.sha256(content).hexdigest() != sha256:
             raise DataError(f"{model.name} is not the file that was deployed: deploy it again")
         self.detector = load_detector(content).to(device)
         self.settings, self.examples = settings, examples
 
-    def __serve_build_asgi_app__(self) -> FastAPI:  # the name is Ray's
-        """The application that answers."""
+    def __serve_build_asgi_app__(self) -> FastAPI:  # Ray Serve's name
+        """Return the application."""
         return create_app(self.detector, self.settings, self.examples)
 
 
 def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: str, port: int, replicas: Replicas) -> str:
-    """Serves a model on the cluster that this process is connected to, in place of the one before it.
-
-    Returns when the new replicas answer. The service goes on without this process.
-
-    Args:
-        model: the file of a calibrated detector.
-        settings: of the service.
-        examples: inputs for people to try.
-        host: the address to listen on; it and the port stay as the first deployment has set them.
-        port: the port to listen on.
-        replicas: how many.
+    """Serve a model on the cluster of this session, in place of the one before it; see `serve_on_ray`.
 
     Returns:
-        The service's address.
+        The URL of the service, once the new replicas answer. Host and port stay those of the first deployment.
     """
     if port == 0:
-        raise InputError("--port 0: Ray Serve takes no port by itself, choose one")
-    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+        raise InputError("--port 0: Ray Serve cannot choose a port, give one")
     deployment = serve.deployment(
         name=APPLICATION,
-        ray_actor_options={"num_cpus": REPLICA_CPUS, "num_gpus": replicas.gpus},
         max_ongoing_requests=ONGOING_REQUESTS,
-        max_surge_percent=100,  # new replicas come before old ones go
-        max_constructor_retry_count=1,  # a model that cannot be loaded once cannot be loaded: the old one goes on
+        max_surge_percent=100,  # new replicas start before old ones stop
+        max_constructor_retry_count=1,  # a model that does not load once never will: the old one stays
         graceful_shutdown_timeout_s=settings.deadline_seconds,
         **replicas.options(),
     )(serve.ingress()(ServedDetector))
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     device = "cuda" if replicas.gpus else "cpu"
     application = deployment.bind(Location.parse(str(model)), sha256, settings, list(examples), device)
     serve.start(http_options={"host": host, "port": port})
@@ -119,7 +109,7 @@ def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: s
         serve.run(application, name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
         raise BesnnError(
-            f"Ray Serve could not start {model} ({one_line(error)}): see `serve status`; all machines must read the file"
+            f"Ray Serve could not start {model} ({one_line(error)}): see `serve status`; every machine must be able to read it"
         ) from error
     return f"http://{host}:{port}"
 
@@ -134,24 +124,24 @@ def serve_on_ray(
     address: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> None:
-    """Serves a model on a cluster; on one of this machine alone, until the process is interrupted.
+    """Serve a model on a cluster; on a cluster of this machine alone, until the process is interrupted.
 
     Args:
         model: the file of a calibrated detector.
         settings: of the service.
-        examples: inputs for people to try.
+        examples: inputs to try on the page.
         host: the address to listen on.
         port: the port to listen on.
         replicas: how many.
-        address: the cluster, see `ray_session`.
-        tell: told where the service is.
+        address: the cluster, see `besnn.ray.session.Cluster`.
+        tell: called with a sentence that says where the service is.
     """
-    with ray_session(address) as own:
+    with ray_session(address) as temporary:
         url = deploy(model, settings, examples, host, port, replicas)
-        if not own:
+        if not temporary:
             tell(f"the cluster serves {model} at {url} (`serve shutdown` stops it)")
             return
         tell(f"serving {model} at {url} (Ctrl-C stops it)")
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
-        serve.shutdown()  # type: ignore[no-untyped-call]  # Ray's, without types
+        serve.shutdown()  # type: ignore[no-untyped-call]  # has no types

@@ -1,66 +1,66 @@
-"""Getting at a Ray cluster, or saying in one line why not."""
+"""The connection to a Ray cluster, and the workers that it has room for."""
 
 import contextlib
-import io
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Literal, TextIO
+
+import grpc  # type: ignore[import-untyped]  # has no types
+import ray
 
 from besnn.errors import BesnnError, InputError, one_line
 
-KNOCK_SECONDS = 5.0
-"""How long a cluster's head may take to open its door; Ray itself would go on asking for half a minute."""
-
-SETTINGS = b"\x04"
-HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + SETTINGS + bytes(5)
-"""RFC 9113, 3.4: both sides begin with a frame of settings, whose fourth byte is its type; a client with a fixed text first."""
+PROBE_SECONDS = 5.0
+"""How long the head of a cluster may take to answer; Ray itself would keep trying for minutes."""
 
 
-def require_ray(part: Literal["data", "serve"]) -> None:
-    """Refuses to go on without the extra `ray`, of which a part is needed."""
-    try:
-        import_module(f"ray.{part}")
-    except ImportError as error:
-        raise InputError(
-            f"--engine ray needs Ray, which is not installed ({one_line(error)}): pip install 'besnn[ray]'"
-        ) from None
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster, and how much of it to use.
+
+    Attributes:
+        address: `host:port`, `ray://host:port`, or `auto` for the cluster that this machine belongs to. None for the one that
+            `$RAY_ADDRESS` names; without that, for a cluster of this machine alone that ends with the session.
+        workers: processes that score; as many as there are GPUs or cores for unless given.
+        gpus_per_worker: GPUs of each worker, which may be a fraction; 0 scores on CPUs.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    gpus_per_worker: float = 0.0
+
+    @property
+    def device(self) -> str:
+        """The device that workers put the model on."""
+        return "cuda" if self.gpus_per_worker else "cpu"
 
 
 @contextlib.contextmanager
 def ray_session(address: str | None = None) -> Iterator[bool]:
-    """Connects to a cluster for as long as the block lasts; within another session it is that one.
+    """Connect to a cluster (see `Cluster`) for the block; within another session, use that one.
 
-    Yields whether the cluster ends with the block.
-
-    Args:
-        address: `host:port`, `ray://host:port`, or `auto` for the cluster that this machine belongs to. None for the one that
-            `$RAY_ADDRESS` names, else for one of this machine alone, which ends with the block.
+    Messages that Ray prints go to standard error. Yields whether the cluster ends with the block.
     """
-    with contextlib.redirect_stdout(_FirstLines(sys.stderr)), _connected(address) as own, _stoppable():
-        yield own
+    with contextlib.redirect_stdout(sys.stderr), _connected(address) as temporary, _sigterm_interrupts():
+        yield temporary
 
 
 @contextlib.contextmanager
 def _connected(address: str | None) -> Iterator[bool]:
-    import ray
-
     if ray.is_initialized():
         yield False
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    _knock(address)
-    dashboard = False if address == "local" else None  # it is the head's to decide
+    _require_cluster(address)
+    dashboard = False if address == "local" else None  # an existing cluster has decided that already
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise _no_cluster(address, error) from None
+        raise _no_cluster(address, one_line(error)) from None
     try:
         yield address == "local"
     finally:
@@ -68,8 +68,8 @@ def _connected(address: str | None) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """Lets SIGTERM end the block as Ctrl-C does; Ray would print addresses of its own code and abort."""
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does; Ray's own handler prints a stack trace and aborts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -80,77 +80,35 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class _FirstLines(io.TextIOBase):
-    """Passes on the first line of each message: Ray prints, on standard output, whole tracebacks of what it will try again."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        """A message, or the line's end that `print` writes after it."""
-        first = text.strip("\n").partition("\n")[0]
-        if first:
-            self.stream.write(f"{first}\n")
-        return len(text)
-
-
-@dataclass(frozen=True)
-class Workers:
-    """Processes that hold the model.
-
-    Attributes:
-        count: how many.
-        gpus: of each, perhaps a fraction; 0 for none.
-    """
-
-    count: int
-    gpus: float = 0.0
-
-    @property
-    def device(self) -> str:
-        """Where each puts the model."""
-        return "cuda" if self.gpus else "cpu"
-
-
-def choose_workers(count: int | None = None, gpus: float = 0.0) -> Workers:
-    """As many workers as are asked for, else as many as the cluster has GPUs or cores for."""
-    import ray
-
-    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]  # Ray's, without types
-    all_cpus, all_gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
-    most = int(min(all_cpus, all_gpus / gpus) if gpus else all_cpus)
-    workers = Workers(count or max(1, most), gpus)
-    if workers.count > most:
-        raise InputError(
-            f"workers={workers.count} with 1 CPU and {gpus:g} GPUs each are too many for this cluster of {all_cpus:g} CPUs and "
-            f"{all_gpus:g} GPUs: use at most {most}"
-        )
-    return workers
-
-
-def _knock(address: str) -> None:
-    """Tries the door of a cluster whose address is known."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:
+def _require_cluster(address: str) -> None:
+    """Raise unless a gRPC server answers at an address; whether it implements the health check does not matter."""
+    target = address.removeprefix("ray://")
+    if ":" not in target or os.environ.get("RAY_USE_TLS", "0") != "0":
         return
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS) as door:
-            if os.environ.get("RAY_USE_TLS", "0") == "0":
-                _greet(door)
-    except (OSError, ValueError, OverflowError) as error:
-        raise _no_cluster(address, error) from None
+    with grpc.insecure_channel(target) as channel:
+        try:
+            channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=PROBE_SECONDS)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise _no_cluster(address, one_line(error.details())) from None
 
 
-def _greet(door: socket.socket) -> None:
-    """Sees whether gRPC is spoken there, which is how Ray talks: what else listens would be waited for, minute after minute."""
-    door.sendall(HTTP2_GREETING)
-    with door.makefile("rb") as answer:
-        if answer.read(9)[3:4] != SETTINGS:
-            raise ConnectionError("what listens there is not Ray")
-
-
-def _no_cluster(address: str, error: Exception) -> BesnnError:
+def _no_cluster(address: str, reason: str) -> BesnnError:
     return BesnnError(
-        f"no Ray cluster can be used at {address} ({one_line(error)}): "
+        f"no Ray cluster is available at {address} ({reason}): "
         "start one with `ray start --head`, or leave --address out to use this machine alone"
     )
+
+
+def choose_workers(cluster: Cluster) -> int:
+    """Return how many workers to start in this session; raise if the cluster has no room for them."""
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]  # has no types
+    cpus, gpus, each = resources.get("CPU", 0.0), resources.get("GPU", 0.0), cluster.gpus_per_worker
+    most = int(min(cpus, gpus / each) if each else cpus)
+    workers = cluster.workers or max(1, most)
+    if workers > most:
+        raise InputError(
+            f"workers={workers} with 1 CPU and {each:g} GPUs each do not fit on this cluster of {cpus:g} CPUs "
+            f"and {gpus:g} GPUs: use at most {most}"
+        )
+    return workers

@@ -1,6 +1,8 @@
-"""Reading recipes: YAML files, shipped or the user's own, with overrides, and errors that name the field."""
+"""Reading recipes: shipped or your own YAML files, with overrides, another method, and errors that name the field."""
 
+import json
 from collections.abc import Iterable
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
@@ -9,20 +11,25 @@ import pydantic
 import yaml
 from pydantic import BaseModel
 
+from besnn.baselines import MethodConfig
+from besnn.detection import DENSITIES
+from besnn.detection.score_set import COMBINED
 from besnn.errors import InputError, one_line
-from besnn.recipe.config import Recipe
+from besnn.recipe.config import AUTO, METHOD, Recipe
+from besnn.recipe.methods import method_class
+
+_FOLDER = resources.files("besnn.recipe")
 
 
 def shipped_recipes() -> list[str]:
-    """Names of the recipes that come with besnn."""
-    folder = resources.files("besnn.recipe") / "shipped"
-    return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    """Return the names of the recipes that come with besnn."""
+    return sorted(Path(entry.name).stem for entry in (_FOLDER / "shipped").iterdir() if entry.name.endswith(".yaml"))
 
 
 def recipe_text(name: str | Path) -> str:
-    """The YAML of a recipe, by the name of a shipped one or by path."""
+    """Return the YAML of a recipe, by the name of a shipped one or by path."""
     if str(name) in shipped_recipes():
-        return (resources.files("besnn.recipe") / "shipped" / f"{name}.yaml").read_text(encoding="utf-8")
+        return (_FOLDER / "shipped" / f"{name}.yaml").read_text(encoding="utf-8")
     try:
         return Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -33,7 +40,7 @@ def recipe_text(name: str | Path) -> str:
 
 
 def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Reads a recipe by the name of a shipped one or by path, with overrides such as `training.epochs=5`."""
+    """Read a recipe by the name of a shipped one or by path, with overrides such as `training.epochs=5`."""
     text = recipe_text(name)
     try:
         content = yaml.safe_load(text)
@@ -47,7 +54,7 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def parse_recipe(content: dict[str, Any], overrides: Iterable[str] = ()) -> Recipe:
-    """A recipe from its mapping; the error for a wrong key or value names the field and what is allowed.
+    """Check the mapping of a recipe; the error for a wrong key or value names the field and what is allowed.
 
     >>> parse_recipe({"name": "mine", "data": {"source": "digits"}}, ["training.epochs=5"]).training.epochs
     5
@@ -57,11 +64,44 @@ def parse_recipe(content: dict[str, Any], overrides: Iterable[str] = ()) -> Reci
     try:
         return Recipe.model_validate(content)
     except pydantic.ValidationError as error:
-        raise InputError(_explain(error)) from None
+        raise InputError(_explain(error, content)) from None
+
+
+def method_overrides(recipe: Recipe, method: str) -> list[str]:
+    """Return the overrides, as `load_recipe` takes them, that replace a recipe's method by another.
+
+    For the paper's data sets, they are the sections in `baselines.yaml`. For other recipes, the method has its defaults;
+    settings that name a term or a score of the recipe's own method are reset, and `pretraining`, which was tuned for it, is
+    left out.
+
+    >>> overrides = method_overrides(load_recipe("fashion-mnist"), "softmax")
+    >>> load_recipe("fashion-mnist", overrides).backbone.widths
+    (128, 256, 256)
+    >>> method_overrides(load_recipe("digits"), "duq")
+    ['method={"name": "duq"}', 'training.gradient_every=1', 'training.ramps={}']
+    """
+    if method == recipe.method.name:
+        return []
+    settings: dict[str, Any] = {"method": {"name": method}, "training.gradient_every": 1, "training.ramps": {}}
+    if recipe.pretraining is not None:
+        settings["pretraining"] = None
+    if recipe.score.name not in (AUTO, METHOD, COMBINED, *DENSITIES):
+        settings["score.name"] = METHOD
+    if recipe.name == recipe.data.source.partition(":")[0]:  # not a user's recipe of the same name
+        settings |= _baselines().get(recipe.name, {}).get(method, {})
+    return [f"{field}={json.dumps(value)}" for field, value in settings.items()]
+
+
+@cache
+def _baselines() -> dict[str, dict[str, dict[str, Any]]]:
+    """Read sections by recipe and method."""
+    baselines: dict[str, dict[str, dict[str, Any]]]
+    baselines = yaml.safe_load((_FOLDER / "baselines.yaml").read_text(encoding="utf-8"))
+    return baselines
 
 
 def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
-    """The mapping with one field set, as in `training.epochs=5`; sections on the way are made where they are missing."""
+    """Set one field, as in `training.epochs=5`; missing sections on the way are added."""
     field, equals, text = override.partition("=")
     if not equals or not field:
         raise InputError(f"--set {override!r}: write it as field=value, for instance training.epochs=5")
@@ -80,35 +120,32 @@ def _with(section: Any, path: list[str], value: Any) -> dict[str, Any]:
     return {**section, head: _with(section.get(head), rest, value) if rest else value}
 
 
-def _explain(error: pydantic.ValidationError) -> str:
-    """The first mistake in one line: the field, what is wrong, what is allowed."""
+def _explain(error: pydantic.ValidationError, content: dict[str, Any]) -> str:
+    """Describe the first mistake in one line: the field, what is wrong, what is allowed."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
-    method = None
-    if path[:1] == ["method"] and len(path) > 1:
-        method = path.pop(1)  # pydantic puts the chosen method's name between, which the user never writes
     field, value, context = ".".join(path), first["input"], first.get("ctx", {})
     match first["type"]:
         case "extra_forbidden":
-            return f"recipe field {field!r} is unknown: allowed here are {', '.join(_allowed(path[:-1], method))}"
+            return f"recipe field {field!r} is unknown: allowed here are {', '.join(_allowed(path[:-1], content))}"
         case "missing":
             return f"recipe field {field!r} is missing: add it"
-        case "union_tag_invalid":
-            return f"recipe field 'method.name' is {context['tag']!r}: use one of {context['expected_tags']}"
         case "model_type" | "model_attributes_type":
             return f"recipe field {field!r} is {value!r}: it is a section with keys of its own"
-        case "value_error":  # from our own checks; one that concerns several fields names them itself
+        case "value_error":  # from our own checks; a check of several fields names them itself
             return f"recipe field {f'{field!r}: ' if field else ''}{context['error']}"
     return f"recipe field {field!r} is {value!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
-def _allowed(path: list[str], method: str | None) -> list[str]:
-    """The keys of the section at a path; `method` says which of the methods' sections is meant."""
+def _allowed(path: list[str], content: dict[str, Any]) -> list[str]:
+    """Return the keys of the section at a path."""
     section: type[BaseModel] = Recipe
     for part in path:
         if part not in section.model_fields:
             continue  # a key of `ramps`, whose section was found one step before
         annotation = section.model_fields[part].annotation
-        sections = [a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)]
-        section = next(s for s in sections if len(sections) == 1 or method in get_args(s.model_fields["name"].annotation))
+        candidates = (annotation, *get_args(annotation))
+        section = next(each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel))
+        if section is MethodConfig:
+            section = method_class(content["method"])
     return list(section.model_fields)

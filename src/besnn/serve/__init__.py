@@ -1,4 +1,4 @@
-"""The HTTP service around a detector: `create_app` makes it, `besnn.serve.launch` runs it."""
+"""The HTTP service around a detector: `create_app` makes it, `besnn.serve.server` runs it."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ _HOMES = {"Settings": "besnn.serve.settings", "create_app": "besnn.serve.app"}
 
 
 def __getattr__(name: str) -> object:
-    """Imports a public name when it is first used: a worker process must answer its supervisor before it has loaded all."""
+    """Import a public name when it is first used: a worker process must answer its supervisor before it loads the rest."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

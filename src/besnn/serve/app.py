@@ -1,34 +1,36 @@
-"""The service put together. Making it touches neither the process nor the network: that is `launch`'s business."""
+"""The service as an ASGI application: middleware, guards, routes and the page. Making it has no side effects."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import Depends, FastAPI, Response
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.staticfiles import StaticFiles
 
 from besnn.detector import Detector
 from besnn.serve.examples import Example, unknown_examples
-from besnn.serve.observation import Observation
-from besnn.serve.openapi import describe_components, problems
-from besnn.serve.page import add_page
-from besnn.serve.problems import CatchUnexpected, add_problem_handlers
-from besnn.serve.protocol import infer_request_model
+from besnn.serve.problems import CatchUnexpected, ProblemBody, add_problem_handlers, problem_responses
 from besnn.serve.security import SecurityHeaders, same_origin, token_required
 from besnn.serve.service import Service
 from besnn.serve.settings import Settings
+from besnn.serve.telemetry import RequestLog
 from besnn.serve.v1 import v1_router
-from besnn.serve.v2 import health_router, v2_router
+from besnn.serve.v2 import health_router, infer_request_model, v2_router
 from besnn.version import __version__
+
+STATIC = Path(__file__).parent / "static"
 
 
 def create_app(detector: Detector, settings: Settings | None = None, examples: Sequence[Example] = ()) -> FastAPI:
-    """The service as an ASGI application.
+    """Make the service as an ASGI application.
 
     Args:
-        detector: calibrated.
+        detector: a calibrated detector.
         settings: the defaults unless given.
-        examples: inputs for people to try, see `choose_examples`; unknown ones are made where none are given.
+        examples: inputs to try, see `choose_examples`; made-up unknown ones unless given.
     """
     service = Service(detector, settings or Settings())
     settings = service.settings
@@ -48,12 +50,12 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
     )
     app.add_middleware(CatchUnexpected)
     app.add_middleware(SecurityHeaders, allowed_hosts=settings.allowed_hosts)
-    app.add_middleware(Observation, metrics=service.metrics)
+    app.add_middleware(RequestLog, metrics=service.metrics)  # added last, runs first
     add_problem_handlers(app)
     guards = [Depends(same_origin)]
     if settings.token is not None:
         guards.append(Depends(token_required(settings.token)))
-    refusals = problems(401, 403, 421, 422, 500)
+    refusals = problem_responses(401, 403, 421, 422, 500)
     infer_request = infer_request_model(service.reader)
 
     @app.get(
@@ -62,9 +64,26 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
     def metrics() -> Response:
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    app.include_router(health_router(), responses=problems(421, 500))
+    app.include_router(health_router(), responses=problem_responses(421, 500))
     app.include_router(v1_router(service, examples or unknown_examples(detector)), dependencies=guards, responses=refusals)
     app.include_router(v2_router(service, infer_request), dependencies=guards, responses=refusals)
-    add_page(app)
-    describe_components(app, service.reader.request, infer_request)
+    _add_page(app)
+    _describe_models(app, ProblemBody, service.reader.request, infer_request)
     return app
+
+
+def _add_page(app: FastAPI) -> None:
+    """Serve the page at `/` and its scripts and styles under `/static`."""
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html")
+
+
+def _describe_models(app: FastAPI, *models: type[BaseModel]) -> None:
+    """Add models that the framework does not find by itself to an app's OpenAPI description, which it caches."""
+    schemas = app.openapi()["components"]["schemas"]
+    for model in models:
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= {**schema.pop("$defs", {}), model.__name__: schema}

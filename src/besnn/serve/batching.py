@@ -1,4 +1,4 @@
-"""Adaptive micro-batching: whatever waits while one batch is scored makes up the next."""
+"""Adaptive micro-batching: the requests that arrive while one batch is scored make up the next."""
 
 import asyncio
 import logging
@@ -8,28 +8,14 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from besnn.predictions import Predictions
-
-Inputs = NDArray[Any]
+from besnn.detector import Predictions
+from besnn.serve.inputs import Inputs
+from besnn.serve.problems import Problem
 
 _LOG = logging.getLogger(__name__)
-
-
-class QueueFullError(Exception):
-    """No room for more inputs.
-
-    Attributes:
-        retry_after: whole seconds until there should be.
-    """
-
-    def __init__(self, retry_after: int) -> None:
-        super().__init__(f"the queue is full: come back in {retry_after} s")
-        self.retry_after = retry_after
 
 
 @dataclass(eq=False)
@@ -39,16 +25,16 @@ class _Request:
 
 
 class Batcher:
-    """Scores the inputs of concurrent requests together, in one thread of its own, in the order in which they came.
+    """Scores the inputs of concurrent requests together, in a thread of its own, in order of arrival.
 
-    A lone request is scored at once; there is no waiting for company. A batch is what has gathered while the one before it
-    was scored, up to a limit that only a single larger request exceeds.
+    A single request is scored at once. A batch holds what arrived while the previous one was scored, up to a limit that only
+    a single larger request exceeds.
 
     Args:
-        score: from inputs `[n, ...]` to their predictions.
-        max_batch_rows: inputs that are scored together.
-        max_waiting_rows: inputs that may wait; none are taken beyond it, unless nothing waits.
-        on_batch: told the number of inputs of each batch.
+        score: maps inputs `[n, ...]` to their predictions.
+        max_batch_rows: most inputs scored together.
+        max_waiting_rows: most inputs in the queue, unless a single request has more.
+        on_batch: called with the number of inputs of each batch.
     """
 
     def __init__(
@@ -67,13 +53,14 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
 
     async def submit(self, inputs: Inputs) -> Predictions:
-        """The predictions for inputs `[n, ...]`. One that is cancelled while it waits is never scored.
+        """Return the predictions for inputs `[n, ...]`; a call that is cancelled while it waits is never scored.
 
         Raises:
-            QueueFullError: too many inputs wait already.
+            Problem: too many inputs are waiting.
         """
         if self._waiting_rows and self._waiting_rows + len(inputs) > self._max_waiting_rows:
-            raise QueueFullError(max(1, math.ceil(self._waiting_rows * self._seconds_per_row)))
+            seconds = max(1, math.ceil(self._waiting_rows * self._seconds_per_row))
+            raise Problem(429, "busy", "too many inputs are waiting: try again later", {"Retry-After": str(seconds)})
         request = _Request(inputs)
         self._waiting.append(request)
         self._waiting_rows += len(inputs)
@@ -82,20 +69,20 @@ class Batcher:
         return await request.answer
 
     async def close(self) -> None:
-        """Answers all that was taken, then ends the thread."""
+        """Answer all accepted requests, then end the thread."""
         if self._worker is not None:
             await self._worker
         self._thread.shutdown()
 
     async def _work(self) -> None:
-        """Scores batch after batch until nothing waits."""
+        """Score batch after batch until the queue is empty."""
         while batch := self._next_batch():
             began = time.monotonic()
             await self._answer(batch)
             rows = sum(len(request.inputs) for request in batch)
             try:
                 self._on_batch(rows)
-            except Exception as error:  # those who wait must be answered all the same
+            except Exception as error:  # the requests that wait must be answered all the same
                 _LOG.error("batch not counted", extra={"fields": {"error": type(error).__name__}})
             self._seconds_per_row += 0.2 * ((time.monotonic() - began) / rows - self._seconds_per_row)
 
@@ -105,22 +92,21 @@ class Batcher:
         while self._waiting and (not batch or rows + len(self._waiting[0].inputs) <= self._max_batch_rows):
             request = self._waiting.popleft()
             self._waiting_rows -= len(request.inputs)
-            if not request.answer.done():  # its client has stopped waiting
+            if not request.answer.done():  # else its client has gone
                 batch.append(request)
                 rows += len(request.inputs)
         return batch
 
-    def _score_together(self, batch: list[_Request]) -> Predictions:
-        return self._score(np.concatenate([request.inputs for request in batch]))
-
     async def _answer(self, batch: list[_Request]) -> None:
-        loop = asyncio.get_running_loop()
+        def score() -> Predictions:
+            return self._score(np.concatenate([request.inputs for request in batch]))
+
         try:
-            predictions = await loop.run_in_executor(self._thread, self._score_together, batch)
+            predictions = await asyncio.get_running_loop().run_in_executor(self._thread, score)
         except Exception as error:
             if len(batch) == 1:
                 _settle(batch[0], error)
-            else:  # one input's fault must not be the others'
+            else:  # one bad input must not fail the others
                 for request in batch:
                     await self._answer([request])
             return

@@ -1,22 +1,33 @@
-"""Reading request bodies under limits, which hold while the bytes arrive and not only after."""
+"""Request bodies: limits that hold while the bytes arrive, strict JSON, and multipart files."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
 
+from annotated_types import Len
 from fastapi import Request
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import Field as FormField
+from python_multipart.multipart import File, FormParser, parse_options_header
 from starlette.types import Message
 
-from besnn.serve.problems import Problem
+from besnn.serve.problems import Problem, first_error
 from besnn.serve.settings import Settings
+
+JSON, MULTIPART, BINARY = "application/json", "multipart/form-data", "application/octet-stream"
+MAX_FIELDS = 1000
+
+Model = TypeVar("Model", bound=BaseModel)
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Pixel = Annotated[float, Field(ge=0, le=255, multiple_of=1)]  # 7.0 is a whole number too, in JSON
+Scalars = dict[str, bool | int | float | str]
 
 
 class BodyLimits:
-    """Lets request bodies in: each up to a size and within a time, all together up to a size.
-
-    Args:
-        settings: for the limits.
-    """
+    """Limits the size and arrival time of each request body, and the size of all bodies held together."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -24,10 +35,11 @@ class BodyLimits:
 
     @asynccontextmanager
     async def limited(self, request: Request) -> AsyncIterator[Request]:
-        """The same request, whose body now keeps to the limits; its bytes count as held until the block ends."""
+        """Yield the request with its body limited; its bytes count as held until the block ends."""
         if request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Problem(415, "encoding-unsupported", "bodies must not be compressed: send them without Content-Encoding")
-        self._check_length(_declared_length(request))
+            raise Problem(415, "encoding-unsupported", "send the body uncompressed, without Content-Encoding")
+        declared = request.headers.get("content-length", "")
+        self._check_length(int(declared) if declared.isdecimal() and len(declared) < 20 else 0)
         until = asyncio.get_running_loop().time() + self._settings.deadline_seconds
         length = 0
 
@@ -43,7 +55,7 @@ class BodyLimits:
             self._held += more
             self._check_length(length)
             if self._held > self._settings.max_bytes_in_flight:
-                raise Problem(429, "busy", "the service is reading too much already: try again", {"Retry-After": "1"})
+                raise Problem(429, "busy", "the service is reading too many requests: try again", {"Retry-After": "1"})
             return message
 
         try:
@@ -56,6 +68,102 @@ class BodyLimits:
             raise Problem(413, "body-too-large", f"the body is longer than {limit:,} bytes: send fewer inputs at a time")
 
 
-def _declared_length(request: Request) -> int:
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+def media_type(request: Request) -> str:
+    """Return the body's media type, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class Strict(BaseModel):
+    """Base of JSON requests: unknown fields are errors, and no value is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _FailFast(FailFast):
+    """A hashable FailFast, which unions of annotated types need on Python 3.11."""
+
+    def __hash__(self) -> int:
+        return hash(self.fail_fast)
+
+
+def list_of(kind: Any, least: int = 0, most: int | None = None) -> Any:
+    """Return the type of a list with `least` to `most` items, whose validation stops at the first error."""
+    return Annotated[list[kind], Len(least, most), _FailFast()]
+
+
+def nested_lists(number: Any, shape: tuple[int, ...]) -> Any:
+    """Return the type of an array of exactly this shape in JSON.
+
+    >>> from pydantic import TypeAdapter
+    >>> TypeAdapter(nested_lists(Pixel, (1, 2))).validate_json("[[0, 255]]")
+    [[0.0, 255.0]]
+    """
+    kind = number
+    for size in reversed(shape):
+        kind = list_of(kind, size, size)
+    return kind
+
+
+def parse_json(model: type[Model], body: bytes, expected: str, max_lists: int = 0) -> Model:
+    """Parse a JSON body, or raise a problem that names the first error.
+
+    A body with far too many colons or brackets is refused unparsed: listing millions of errors would take seconds.
+
+    Args:
+        model: the type of the request.
+        body: the JSON.
+        expected: describes a correct request, for the error message.
+        max_lists: how many lists the data of a request may hold.
+
+    >>> class Point(Strict):
+    ...     x: Number
+    >>> parse_json(Point, b'{"x": 1}', "a point")
+    Point(x=1.0)
+    """
+    if body.count(b":") > MAX_FIELDS or body.count(b"[") > max_lists + MAX_FIELDS:
+        raise Problem(422, "input-invalid", "the body has too many fields or lists: send fewer inputs at a time")
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        if error.errors()[0]["type"] == "json_invalid":
+            raise Problem(400, "json-invalid", f"the body is not JSON: {first_error(error)}") from None
+        raise Problem(422, "input-invalid", f"{first_error(error)}; send {expected}") from None
+
+
+def read_files(body: bytes, content_type: str, max_files: int) -> list[bytes]:
+    r"""Return the files of a complete `multipart/form-data` body that holds nothing but files.
+
+    >>> body = b'--x\r\nContent-Disposition: form-data; name="a"; filename="b"\r\n\r\nhello\r\n--x--\r\n'
+    >>> read_files(body, "multipart/form-data; boundary=x", max_files=1)
+    [b'hello']
+    """
+    boundary = parse_options_header(content_type)[1].get(b"boundary")
+    if not boundary:
+        raise Problem(400, "multipart-invalid", "Content-Type has no boundary: let your HTTP library write that header")
+    files: list[bytes] = []
+    is_complete = False
+
+    def take(file: File) -> None:
+        if len(files) == max_files:
+            raise Problem(422, "input-invalid", f"the body has more than {max_files} files: send fewer at a time")
+        file.file_object.seek(0)
+        files.append(file.file_object.read())
+
+    def refuse(_: FormField) -> None:
+        raise Problem(422, "input-invalid", "the body has a part that is not a file: send files only")
+
+    def complete() -> None:
+        nonlocal is_complete
+        is_complete = True
+
+    try:
+        parser = FormParser(MULTIPART, refuse, take, complete, boundary, config={"MAX_MEMORY_FILE_SIZE": math.inf})
+        parser.write(body)
+        parser.finalize()
+    except FormParserError:
+        raise Problem(400, "multipart-invalid", "the body is not the multipart form that Content-Type announces") from None
+    if not is_complete:
+        raise Problem(400, "multipart-invalid", "the body ends before its last boundary: send it again")
+    if not files:
+        raise Problem(422, "input-invalid", "the body has no files: send each image as a file part")
+    return files

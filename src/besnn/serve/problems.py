@@ -1,9 +1,10 @@
-"""Every error as problem+json (RFC 9457) with a code; what went wrong inside never reaches a client."""
+"""Errors for clients, as problem+json (RFC 9457) with a code; internal details never reach a client."""
 
 import logging
 import traceback
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,12 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_LONGEST_PLACE = 100
+MEDIA_TYPE = "application/problem+json"
+_LONGEST_PLACE = 100  # characters
 _LOG = logging.getLogger(__name__)
 
 
 class ProblemBody(BaseModel):
-    """What a client gets for an answer when there is none."""
+    """The body of every error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,25 +29,18 @@ class ProblemBody(BaseModel):
     code: str
     detail: str
     error: str
-    """The detail again, under the name that the Open Inference Protocol gives it."""
+    """The detail again, under the Open Inference Protocol's name for it."""
 
 
 class Problem(Exception):  # noqa: N818 (the RFC's own word)
-    """An error for the client.
-
-    Args:
-        status: of HTTP.
-        code: what programs tell problems apart by.
-        detail: one sentence for people; it names the remedy.
-        headers: to go with the answer.
-    """
+    """An error for the client: its code is for programs, its detail is a sentence for people that says what to do."""
 
     def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         self.status, self.code, self.detail, self.headers = status, code, detail, dict(headers or {})
 
     def response(self) -> Response:
-        """The problem as an answer."""
+        """Return the problem as an HTTP answer."""
         body = ProblemBody(
             type="about:blank",
             title=HTTPStatus(self.status).phrase,
@@ -54,11 +49,21 @@ class Problem(Exception):  # noqa: N818 (the RFC's own word)
             detail=self.detail,
             error=self.detail,
         )
-        return JSONResponse(body.model_dump(), self.status, self.headers, media_type="application/problem+json")
+        return JSONResponse(body.model_dump(), self.status, self.headers, media_type=MEDIA_TYPE)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe a route's problems for its OpenAPI description.
+
+    >>> problem_responses(404)[404]["description"]
+    'Not Found'
+    """
+    content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
 def first_error(error: ValidationError | RequestValidationError) -> str:
-    """The first thing that a validation found wrong, and where.
+    """Say what a validation found wrong first, and where.
 
     >>> from pydantic import TypeAdapter
     >>> try:
@@ -68,14 +73,14 @@ def first_error(error: ValidationError | RequestValidationError) -> str:
     1: input should be a valid integer
     """
     found = error.errors()[0]
-    steps = [step for step in map(str, found["loc"]) if "[" not in step]  # those name a type that was tried
+    steps = [step for step in map(str, found["loc"]) if "[" not in step]  # a step with a bracket is the name of a type
     place = ".".join(steps)[:_LONGEST_PLACE]  # a client may send a field name of any length
     message = found["msg"][:1].lower() + found["msg"][1:]
     return f"{place}: {message}" if place else message
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Makes an app answer its own errors, and the framework's, with problems."""
+    """Make an app answer its own errors and the framework's with problems."""
 
     @app.exception_handler(Problem)
     def _problem(_: Request, problem: Problem) -> Response:
@@ -89,20 +94,21 @@ def add_problem_handlers(app: FastAPI) -> None:
     def _framework(_: Request, error: HTTPException) -> Response:
         status = HTTPStatus(error.status_code)
         code = status.phrase.lower().replace(" ", "-")
-        return Problem(status, code, f"{status.phrase}: see /openapi.json for what there is", error.headers).response()
+        return Problem(status, code, f"{status.phrase}: see /openapi.json", error.headers).response()
 
 
 class CatchUnexpected:
-    """ASGI middleware: an exception that nobody expected becomes a 500 without details; the log gets its place in the code.
+    """ASGI middleware that turns an unexpected exception into a 500 without details.
 
-    Not its message, which may quote the input.
+    The log gets the exception's type and stack, but not its message, which may quote the input. Starlette's own handler
+    would re-raise the exception, outside of the middleware that logs requests and adds headers.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on."""
+        """Handle one request."""
         started = False
 
         async def note_start(message: Message) -> None:

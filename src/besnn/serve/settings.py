@@ -1,5 +1,6 @@
-"""What an operator can set; every limit has a safe default."""
+"""What an operator can set: limits with safe defaults, and who may use the service."""
 
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,6 +9,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError
 
 from besnn.errors import InputError
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+MIN_TOKEN_LENGTH = 16
+_MAKE_TOKEN = "make one with python -c 'import secrets; print(secrets.token_urlsafe())'"
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -24,33 +29,31 @@ class Settings(BaseModel):
     model_name: Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,100}$")] = Field(
         default="model", description="The model's name in paths of the Open Inference Protocol."
     )
-    token: SecretStr | None = Field(default=None, description="What clients must send as a bearer token; None asks for none.")
+    token: SecretStr | None = Field(default=None, description="The bearer token that clients must send; None requires none.")
     allowed_hosts: tuple[str, ...] = Field(
-        default=(), description="Names in the Host header that are answered; empty answers to all. Against DNS rebinding."
+        default=(), description="Accepted names in the Host header, against DNS rebinding; empty accepts all."
     )
     max_body_bytes: Count = Field(default=16 * 2**20, description="Longest request body.")
-    max_bytes_in_flight: Count = Field(default=256 * 2**20, description="Bytes of all bodies that are held at the same time.")
+    max_bytes_in_flight: Count = Field(default=256 * 2**20, description="Bytes of all request bodies held at the same time.")
     max_rows: Count = Field(default=4096, description="Most inputs in one request.")
-    max_image_pixels: Count = Field(default=32_000_000, description="Most pixels that an uploaded image may unpack to.")
-    max_request_pixels: Count = Field(
-        default=64_000_000, description="Most pixels that the uploaded images of one request may unpack to together."
-    )
-    max_batch_rows: Count = Field(default=512, description="Inputs that are scored together, if that many wait.")
-    max_waiting_rows: Count = Field(
-        default=16_384, description="Inputs that may wait to be scored; beyond it clients get a 429."
-    )
+    max_image_pixels: Count = Field(default=32_000_000, description="Most pixels of one uploaded image.")
+    max_request_pixels: Count = Field(default=64_000_000, description="Most pixels of all images uploaded in one request.")
+    max_batch_rows: Count = Field(default=512, description="Most inputs scored together.")
+    max_waiting_rows: Count = Field(default=16_384, description="Most inputs in the queue; beyond it clients get a 429.")
     deadline_seconds: Annotated[float, Field(gt=0)] = Field(
         default=10.0, description="Longest wait for an answer, and for a body to arrive."
     )
-    drift_state: Path | None = Field(default=None, description="The file that keeps the drift monitor; None forgets it.")
-    drift_alarm_level: Annotated[float, Field(gt=1)] = Field(
-        default=100.0, description="L: the probability of ever raising the drift alarm falsely is at most 1/L."
+    drift_state: Path | None = Field(
+        default=None, description="The file that keeps the drift monitor; None keeps it in memory."
     )
-    drift_window: Count = Field(default=1000, description="Inputs that the rate of unknown ones is taken over.")
+    drift_alarm_level: Annotated[float, Field(gt=1)] = Field(
+        default=100.0, description="L: the probability of ever raising a false drift alarm is at most 1/L."
+    )
+    drift_window: Count = Field(default=1000, description="How many recent inputs the rate of unknown ones is measured over.")
 
 
 def served_name(model: Path) -> str:
-    """What a model file is called in paths.
+    """Return the name of a model file in URL paths.
 
     >>> served_name(Path("models/my digits.safetensors"))
     'my-digits'
@@ -59,7 +62,7 @@ def served_name(model: Path) -> str:
 
 
 def parse_settings(values: Mapping[str, object], overrides: Iterable[str] = ()) -> Settings:
-    """Settings from values and from overrides such as `deadline_seconds=5`; the error for a wrong one names it.
+    """Make settings from values and from overrides such as `deadline_seconds=5`.
 
     >>> parse_settings({"model_name": "digits"}, ["max_rows=64"]).max_rows
     64
@@ -68,16 +71,54 @@ def parse_settings(values: Mapping[str, object], overrides: Iterable[str] = ()) 
     for override in overrides:
         field, equals, value = override.partition("=")
         if not equals:
-            raise InputError(f"--set {override!r}: write it as field=value, for instance deadline_seconds=5")
+            raise InputError(f"--set {override!r}: write it as FIELD=VALUE, for instance deadline_seconds=5")
         if field == "token":
-            raise InputError("--set token: every user of the machine can read the command line; use --token-file")
+            raise InputError("--set token: other users of this machine can read the command line; use --token-file")
         given[field] = value
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"setting {name!r} is {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}; "
-            f"there are {', '.join(Settings.model_fields)}"
-        ) from None
+        reason = first["msg"][:1].lower() + first["msg"][1:]
+        fields = ", ".join(Settings.model_fields)
+        raise InputError(f"setting {name!r} is {first['input']!r}: {reason}; the settings are {fields}") from None
+
+
+def access_settings(host: str, token_file: Path | None, insecure: bool, more_hosts: Iterable[str]) -> dict[str, object]:
+    """Return the settings of who may use a service that listens on `host`.
+
+    Without a token, a service listens on this machine only and answers to this machine's names only, unless `insecure`.
+    """
+    if token_file is not None:
+        return {"token": read_token(token_file)}
+    if is_loopback(host):
+        return {"allowed_hosts": (*LOOPBACK_NAMES, host.lower(), *(name.lower() for name in more_hosts))}
+    if insecure:
+        return {}
+    raise InputError(f"--host {host} is reachable from other machines: give a --token-file, or --insecure to allow anyone")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on is reachable from this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("example.org")
+    (True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_token(path: Path) -> str:
+    """Read a token from a file, without surrounding blanks; refuse one that is easy to guess."""
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise InputError(f"cannot read token file {path} ({error.strerror}): give a file that holds the token") from None
+    except UnicodeDecodeError:
+        raise InputError(f"token file {path} is not ASCII text: {_MAKE_TOKEN}") from None
+    if len(token) < MIN_TOKEN_LENGTH or not token.isprintable() or " " in token:
+        raise InputError(f"the token in {path} is shorter than {MIN_TOKEN_LENGTH} characters or contains blanks: {_MAKE_TOKEN}")
+    return token

@@ -1,24 +1,122 @@
-"""`/v1`: predictions, the model, examples, drift."""
+"""`/v1`: predictions, the model, examples and drift, as JSON made for people and pages."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from besnn.serve.examples import Example, ExamplesResponse
-from besnn.serve.inputs import JSON, MULTIPART, media_type
-from besnn.serve.model_info import ModelInfo, model_info
-from besnn.serve.openapi import predict_body, problems
-from besnn.serve.problems import Problem
-from besnn.serve.schemas import PredictQuery, PredictResponse, prediction_rows
+from besnn.detector import Predictions
+from besnn.serve.bodies import JSON, MULTIPART, media_type
+from besnn.serve.drift import DriftReport
+from besnn.serve.examples import Example, encode_input
+from besnn.serve.inputs import InputReader
+from besnn.serve.problems import Problem, problem_responses
 from besnn.serve.service import Service
-from besnn.serve.traffic import DriftReport
+from besnn.version import __version__
+
+
+class PredictQuery(BaseModel):
+    """Parameters of a prediction."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    members: bool = Field(default=False, description="Also return each member's own opinion.")
+    observe: bool = Field(default=True, description="Count the inputs as traffic, in the metrics and for the drift alarm.")
+
+
+class Opinion(BaseModel):
+    """The prediction of one member."""
+
+    label: str
+    probability: float
+
+
+class PredictionRow(BaseModel):
+    """The prediction for one input."""
+
+    label: str = Field(description="The most probable class.")
+    probabilities: list[float] = Field(description="One per class, in the order of `/v1/model`'s class_names.")
+    score: float = Field(description="Higher is stranger.")
+    p_value: float = Field(description="The share of known inputs that are at least as strange.")
+    is_ood: bool = Field(description="Whether the input is declared unknown.")
+    members: list[Opinion] | None = Field(default=None, description="Each member's own opinion, if requested.")
+
+
+class PredictResponse(BaseModel):
+    """One prediction per input, in order."""
+
+    predictions: list[PredictionRow]
+
+
+class ExamplesResponse(BaseModel):
+    """Inputs to try."""
+
+    examples: list[Example]
+
+
+class Calibration(BaseModel):
+    """How the detector decides."""
+
+    score: str = Field(description="The name of the score.")
+    threshold: float = Field(description="τ: an input with a higher score is declared unknown.")
+    alpha: float = Field(description="At most this share of known inputs is declared unknown.")
+    delta: float | None = Field(description="That holds with probability 1 − delta over calibration data; on average if null.")
+    inputs: int = Field(description="How many held-out inputs the threshold is computed from.")
+    quantiles: list[float] = Field(description="0 %, 5 %, ..., 100 % quantiles of their scores.")
+
+
+class ModelInfo(BaseModel):
+    """The served model."""
+
+    name: str
+    besnn: str = Field(description="The version of besnn.")
+    method: str
+    members: int
+    mirror: bool = Field(description="Whether every second member sees mirror images.")
+    kind: Literal["images", "table"]
+    input_shape: list[int] = Field(description="Of one input: channels, height and width, or the number of columns.")
+    feature_names: list[str] = Field(description="Names of table columns; may be empty.")
+    class_names: list[str]
+    mean: list[float] = Field(description="Of each channel or column in training.")
+    std: list[float] = Field(description="Of each channel or column in training.")
+    calibration: Calibration
+    max_rows: int = Field(description="Most inputs in one request.")
+
+
+def model_info(service: Service) -> ModelInfo:
+    """Describe a service's model."""
+    detector, threshold = service.detector, service.threshold
+    scores = threshold.scores.double().cpu().numpy()
+    return ModelInfo(
+        name=service.settings.model_name,
+        besnn=__version__,
+        method=detector.model.method,
+        members=detector.model.members,
+        mirror=detector.model.mirror,
+        kind="images" if service.reader.is_image else "table",
+        input_shape=list(detector.input_shape),
+        feature_names=list(detector.feature_names),
+        class_names=list(detector.class_names),
+        mean=detector.preprocessing.mean.tolist(),
+        std=detector.preprocessing.std.tolist(),
+        calibration=Calibration(
+            score=detector.scoring.name,
+            threshold=threshold.threshold,
+            alpha=threshold.alpha,
+            delta=threshold.delta,
+            inputs=len(scores),
+            quantiles=np.quantile(scores, np.linspace(0, 1, 21)).tolist(),
+        ),
+        max_rows=service.settings.max_rows,
+    )
 
 
 def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
-    """The routes under `/v1`."""
+    """Make the routes under `/v1`."""
     router = APIRouter(prefix="/v1", tags=["besnn"])
     info = model_info(service)
     reader = service.reader
@@ -28,8 +126,8 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
         summary="Label, probabilities, score, p-value and decision for each input",
         response_model=PredictResponse,
         response_model_exclude_none=True,
-        responses=problems(400, 408, 413, 415, 429, 504),
-        openapi_extra=predict_body(reader),
+        responses=problem_responses(400, 408, 413, 415, 429, 504),
+        openapi_extra=_describe_body(reader),
     )
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         async with service.bodies.limited(request) as limited:
@@ -40,15 +138,15 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
             elif kind == MULTIPART and reader.is_image:
                 read = partial(reader.from_multipart, await limited.body(), request.headers["content-type"])
             else:
-                wanted = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
-                raise Problem(415, "media-type-unsupported", f"send the body as {wanted}, and say so in Content-Type")
-            async with service.deadline() as over:
-                inputs = await service.read(partial(read, over), quick=quick)
+                expected = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
+                raise Problem(415, "media-type-unsupported", f"send the body as {expected}, and say so in Content-Type")
+            async with service.deadline() as expired:
+                inputs = await service.read(partial(read, expired), quick=quick)
                 predictions = await service.predict(inputs, observe=query.observe)
         rows = prediction_rows(predictions, info.class_names, members=query.members)
         return Response(to_json({"predictions": rows}), media_type=JSON)
 
-    @router.get("/model", summary="What is being served")
+    @router.get("/model", summary="The served model")
     async def describe_model() -> ModelInfo:
         return info
 
@@ -61,3 +159,34 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
         return service.traffic.report()
 
     return router
+
+
+def prediction_rows(predictions: Predictions, class_names: Sequence[str], *, members: bool) -> list[dict[str, Any]]:
+    """Return predictions as rows of `PredictResponse`, without the cost of validating each."""
+    columns = {
+        "label": predictions.labels,
+        "probabilities": predictions.probabilities,
+        "score": predictions.score,
+        "p_value": predictions.p_value,
+        "is_ood": predictions.is_ood,
+    }
+    plain = [column.tolist() for column in columns.values()]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*plain, strict=True)]
+    if members:
+        labels, probabilities = predictions.member_labels.T.tolist(), predictions.member_probabilities.T.tolist()
+        for row, chosen, sure in zip(rows, labels, probabilities, strict=True):
+            own = zip(chosen, sure, strict=True)
+            row["members"] = [{"label": class_names[label], "probability": probability} for label, probability in own]
+    return rows
+
+
+def _describe_body(reader: InputReader) -> dict[str, Any]:
+    """Describe the bodies of `/predict`; the example is blank, because anyone may read the description."""
+    example = {"inputs": [encode_input(np.zeros(reader.input_shape, np.uint8))]}
+    schema = {"$ref": f"#/components/schemas/{reader.request.__name__}"}
+    content: dict[str, Any] = {JSON: {"schema": schema, "example": example}}
+    if reader.is_image:
+        file = {"type": "string", "format": "binary", "description": "A PNG, JPEG or WebP file."}
+        parts = {"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "items": file}}
+        content[MULTIPART] = {"schema": parts, "example": {"images": ["(a file)", "(another)"]}}
+    return {"requestBody": {"required": True, "content": content}}

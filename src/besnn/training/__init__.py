@@ -1,5 +1,6 @@
-"""Training: recipes, the trainer, checkpoints, records."""
+"""Training: from a recipe and data to a calibrated detector."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 from besnn.recipe.build import build_backbone, build_method
@@ -7,11 +8,12 @@ from besnn.recipe.config import Recipe
 from besnn.recipe.reading import load_recipe, parse_recipe, shipped_recipes
 
 if TYPE_CHECKING:
-    from besnn.training.fabric import make_fabric
-    from besnn.training.trainer import Trainer
+    from besnn.training.device import make_fabric
+    from besnn.training.trainer import RunOptions, Trainer
 
 __all__ = [
     "Recipe",
+    "RunOptions",
     "Trainer",
     "build_backbone",
     "build_method",
@@ -21,14 +23,15 @@ __all__ = [
     "shipped_recipes",
 ]
 
-
-_HOMES = {"Trainer": "besnn.training.trainer", "make_fabric": "besnn.training.fabric"}
+_HOMES = {
+    "RunOptions": "besnn.training.trainer",
+    "Trainer": "besnn.training.trainer",
+    "make_fabric": "besnn.training.device",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Imports the trainer when it is first asked for: loading and scoring with a model need no Lightning."""
+    """Import the trainer when it is first used: loading and scoring with a model need no Lightning."""
     if name not in _HOMES:
         raise AttributeError(f"module 'besnn.training' has no attribute {name!r}")
-    import importlib
-
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""Checkpoints: one file, replaced whole, so that a run killed at any moment continues as if it had not been."""
+"""Checkpoints: one file, replaced atomically, so that a run killed at any moment continues as if it had not been killed."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,21 +14,21 @@ CHECKPOINT = FileKind("besnn-checkpoint", version=1, noun="checkpoint", remedy="
 
 
 def checkpoint_in(run_folder: Path) -> Path:
-    """Where a run keeps its checkpoint."""
+    """Return the path of a run's checkpoint."""
     return run_folder / "checkpoint.safetensors"
 
 
 @dataclass
 class Progress:
-    """Where a run stands.
+    """How far a run has come.
 
     Attributes:
-        identity: a digest of the recipe and the data, so that a run continues only as itself.
+        identity: a digest of the recipe and the data; a run continues only from a checkpoint with the same one.
         step: optimiser steps taken.
-        history: one row of metrics an epoch.
+        history: one row of metrics per epoch.
         best_loss: the lowest validation loss so far, for early stopping.
-        best_epoch: when that was.
-        averaged: how many steps' weights the running average holds.
+        best_epoch: the epoch with that loss.
+        averaged: how many steps the running average of weights covers.
     """
 
     identity: str
@@ -42,7 +42,7 @@ class Progress:
 def save_checkpoint(
     path: Path, progress: Progress, model: nn.Module, optimiser: torch.optim.Optimizer, kept: dict[str, Tensors]
 ) -> None:
-    """Writes weights, optimiser state and `kept` (further sets of tensors: the best weights, the average) atomically."""
+    """Write weights, optimiser state and `kept` (further groups of tensors: the best weights, the average) atomically."""
     tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{name}": value for name, value in state.items() if value is not None}
@@ -54,7 +54,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, identity: str, model: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
 ) -> tuple[Progress, dict[str, Tensors]]:
-    """Restores model and optimiser in place; returns the progress and the further sets of tensors, on the device."""
+    """Restore model and optimiser in place; return the progress and the further groups of tensors, on the device."""
     tensors, header = read_tensor_file(path, CHECKPOINT)
     groups: dict[str, Tensors] = {}
     for name, value in tensors.items():
@@ -77,3 +77,20 @@ def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
         index, _, key = name.partition("/")
         state.setdefault(int(index), {})[key] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+@torch.no_grad()
+def average_weights(average: Tensors, model: nn.Module, count: int) -> None:
+    """Update the running mean of a model's weights and statistics over `count` steps, this one included.
+
+    >>> layer, average = nn.Linear(1, 1, bias=False), {}
+    >>> for count, weight in enumerate([1.0, 2.0, 6.0], start=1):
+    ...     _ = nn.init.constant_(layer.weight, weight)
+    ...     average_weights(average, layer, count)
+    >>> average["weight"].item()
+    3.0
+    """
+    for name, value in model.state_dict().items():
+        if value.is_floating_point():  # BatchNorm's count of batches has no mean
+            mean = average.setdefault(name, torch.zeros_like(value))
+            mean += (value - mean) / count

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
-from besnn.training.graphs import Key, Step, Terms, key_of
+from besnn.training.device import Key, Step, Terms, key_of
 
 COMPILE_FROM = 1e13
 """Numbers that the layers write in all steps of one kind: with fewer, compiling such a step takes longer than it saves."""

@@ -1,18 +1,29 @@
-"""The record of a run: one JSON file, under field names that runs, timings and evaluations share."""
+"""The record of a run: one JSON file with field names shared by all runs, and where its result comes from."""
 
+import datetime
+import functools
 import json
+import os
+import platform
+import subprocess
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from besnn.errors import DataError, one_line
 from besnn.model import OODClassifier
 from besnn.recipe.config import Recipe
 from besnn.storage.files import atomic_path
 
+CPU = torch.device("cpu")
+PACKAGES = ("besnn", "torch", "lightning", "numpy", "scikit-learn", "safetensors")
+
 
 def model_fields(model: OODClassifier, recipe: Recipe) -> dict[str, object]:
-    """What a record says of the model: method, members, seed, parameters, and the recipe whole.
+    """Describe a model in a record: method, members, seed, parameters, and the whole recipe.
 
     >>> from besnn.training import build_method, load_recipe
     >>> recipe = load_recipe("two-moons", ["training.seed=3"])
@@ -30,14 +41,14 @@ def model_fields(model: OODClassifier, recipe: Recipe) -> dict[str, object]:
 
 
 def write_record(path: Path, fields: Mapping[str, object]) -> None:
-    """Writes a record, whole or not at all; NaN and infinity, which JSON does not know, are errors."""
+    """Write a record atomically; NaN and infinity, which JSON lacks, are errors."""
     text = json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False)
     with atomic_path(path) as partial:
         partial.write_text(f"{text}\n", encoding="utf-8")
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The fields of a record."""
+    """Read the fields of a record."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -45,3 +56,50 @@ def read_record(path: Path) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise DataError(f"{path} is not a record (it holds no fields): remove it to run it again")
     return fields
+
+
+def provenance(data_hashes: dict[str, str], device: torch.device = CPU) -> dict[str, object]:
+    """Describe where a result comes from: date, commit, versions, hardware and data, ready for JSON."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": source_commit(),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "hardware": hardware(device),
+        "data": data_hashes,
+    }
+
+
+@functools.cache  # the code that runs is the code that was imported
+def source_commit() -> str | None:
+    """Return the commit of besnn's checkout, with `+` if files were changed; None if besnn was installed from a wheel.
+
+    For a copy of a checkout without its history, set `$BESNN_COMMIT`.
+    """
+    if named := os.environ.get("BESNN_COMMIT"):
+        return named
+    folder = Path(__file__).parent
+    try:
+        _git(folder, "ls-files", "--error-unmatch", __file__)  # fails where besnn merely lies inside another repository
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        return _git(folder, "rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def hardware(device: torch.device) -> str:
+    """Name the processor or accelerator."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.machine()}), {torch.get_num_threads()} threads"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

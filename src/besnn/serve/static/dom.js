@@ -1,4 +1,4 @@
-// Making elements without HTML strings, so that no text is ever taken for markup.
+// Elements made without HTML strings, so that no text is ever taken for markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -8,7 +8,7 @@ export function element(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
 
-export function drawn(name, attributes = {}, ...children) {
+export function svgElement(name, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
@@ -23,8 +23,8 @@ function fill(node, attributes, children) {
 
 export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 
-export function tellTrouble(error) {
-  const place = byId("trouble");
+export function showError(error) {
+  const place = byId("error");
   place.textContent = error ? error.message : "";
   place.hidden = !error;
 }

@@ -1,9 +1,9 @@
-// The last inputs of all clients, and the evidence that they have changed.
+// Recent inputs of all clients, and the evidence that they have changed.
 
 import { getDrift } from "./api.js";
-import { byId, drawn, element, percent } from "./dom.js";
+import { byId, element, percent, svgElement } from "./dom.js";
 
-const EVERY = 3000; // milliseconds
+const INTERVAL = 3000; // milliseconds
 const WIDTH = 400;
 const HEIGHT = 90;
 
@@ -14,9 +14,9 @@ export function watchTraffic() {
     try {
       show(await getDrift());
     } catch {
-      byId("alarm").textContent = "The service does not tell.";
+      byId("alarm").textContent = "The service does not answer.";
     }
-    timer = setTimeout(look, EVERY);
+    timer = setTimeout(look, INTERVAL);
   };
   look();
   document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : look()));
@@ -38,9 +38,9 @@ function show(drift) {
 }
 
 function alarmWords({ alarm, alarm_step: step, alarm_level: level }) {
-  const sure = `A false alarm is ever raised with a probability of at most ${percent(1 / level)}.`;
-  if (alarm) return `Drift alarm at input ${step}: the inputs are no longer like those it was calibrated on. ${sure}`;
-  return `No drift alarm. ${sure}`;
+  const bound = `The probability of ever raising a false alarm is at most ${percent(1 / level)}.`;
+  if (alarm) return `Drift alarm at input ${step}: the inputs are no longer like those it was calibrated on. ${bound}`;
+  return `No drift alarm. ${bound}`;
 }
 
 function rateWords({ steps, ood_rate: rate, ood_rate_interval: [low, high], window }) {
@@ -50,14 +50,14 @@ function rateWords({ steps, ood_rate: rate, ood_rate_interval: [low, high], wind
   return `${inputs}; ${percent(rate)} ${recent}unknown (95 % interval ${percent(low)} to ${percent(high)}).`;
 }
 
-const across = (place, count) => (count < 2 ? WIDTH / 2 : (WIDTH * place) / (count - 1));
+const across = (index, count) => (count < 2 ? WIDTH / 2 : (WIDTH * index) / (count - 1));
 
 function ordinaryChart(recent) {
   const unknown = recent.filter(({ is_ood: strange }) => strange).length;
-  const points = recent.map(({ p_value: p, is_ood: strange }, place) => {
-    const [x, y] = [across(place, recent.length), HEIGHT * (1 - p)];
-    if (!strange) return drawn("circle", { class: "known-fill", cx: x, cy: y, r: 2.5 });
-    return drawn("path", { class: "unknown-fill", d: `M${x - 4} ${y + 3} h8 l-4 -8 z` });
+  const points = recent.map(({ p_value: p, is_ood: strange }, index) => {
+    const [x, y] = [across(index, recent.length), HEIGHT * (1 - p)];
+    if (!strange) return svgElement("circle", { class: "known-fill", cx: x, cy: y, r: 2.5 });
+    return svgElement("path", { class: "unknown-fill", d: `M${x - 4} ${y + 3} h8 l-4 -8 z` });
   });
   const label = `${recent.length} inputs, ${unknown} of them unknown`;
   return chart(label, ["1", "0"], ...points);
@@ -68,27 +68,27 @@ function evidenceChart({ recent, alarm_level: level }) {
   const limit = Math.log10(level);
   const [low, high] = [Math.min(-1, ...values), Math.max(limit + 1, ...values)];
   const down = (value) => (HEIGHT * (high - value)) / (high - low);
-  const line = values.map((value, place) => `${place ? "L" : "M"}${across(place, values.length)} ${down(value)}`).join(" ");
+  const line = values.map((value, index) => `${index ? "L" : "M"}${across(index, values.length)} ${down(value)}`).join(" ");
   const last = values.length ? values.at(-1).toFixed(2) : "none";
   return chart(
     `Evidence on a logarithmic scale: now 10 to the ${last}, alarm at ${level}`,
     [powerOfTen(high), powerOfTen(low)],
-    drawn("line", { class: "threshold", x1: 0, x2: WIDTH, y1: down(limit), y2: down(limit) }),
-    drawn("text", { x: 4, y: down(limit) - 4 }, `alarm at ${level}`),
-    drawn("path", { class: "evidence", d: `${line || "M0 0"} h0` }), // a single input is a dot
+    svgElement("line", { class: "threshold", x1: 0, x2: WIDTH, y1: down(limit), y2: down(limit) }),
+    svgElement("text", { x: 4, y: down(limit) - 4 }, `alarm at ${level}`),
+    svgElement("path", { class: "evidence", d: `${line || "M0 0"} h0` }), // a single input is a dot
   );
 }
 
 const powerOfTen = (exponent) => `10${exponent.toFixed(0).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])}`;
 
 function chart(label, [top, bottom], ...marks) {
-  return drawn(
+  return svgElement(
     "svg",
     { viewBox: `-52 -10 ${WIDTH + 60} ${HEIGHT + 20}`, role: "img", "aria-label": label },
-    drawn("line", { class: "axis", x1: 0, x2: 0, y1: 0, y2: HEIGHT }),
-    drawn("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
-    drawn("text", { x: -6, y: 8, "text-anchor": "end" }, top),
-    drawn("text", { x: -6, y: HEIGHT, "text-anchor": "end" }, bottom),
+    svgElement("line", { class: "axis", x1: 0, x2: 0, y1: 0, y2: HEIGHT }),
+    svgElement("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
+    svgElement("text", { x: -6, y: 8, "text-anchor": "end" }, top),
+    svgElement("text", { x: -6, y: HEIGHT, "text-anchor": "end" }, bottom),
     ...marks,
   );
 }

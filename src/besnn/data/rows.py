@@ -1,0 +1,238 @@
+"""Rows on their way from a file or an array to inputs: checked numbers, labels, and what is wrong with each row."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from besnn.data.dataset import Dataset, Inputs
+from besnn.errors import DataError, InputError
+
+Label: TypeAlias = str | int | float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a source, in order.
+
+    Attributes:
+        inputs: images `uint8 [n, c, h, w]` or table rows `float32 [n, d]`; zeros for a row with an error.
+        errors: what is wrong with each row; empty if nothing is.
+        labels: the class of each row as the source writes it; empty if the source has no labels.
+        exact: a table's numbers `[n, d]` before they became float32; None for images.
+    """
+
+    inputs: Inputs
+    errors: list[str]
+    labels: Sequence[Label] = ()
+    exact: NDArray[np.generic] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some inputs to score, in order.
+
+    Attributes:
+        ids: the name of each input: a file's path within its folder, or a row's number (the first is 0).
+        inputs: `uint8 [n, c, h, w]` or `float32 [n, d]`; zeros for an input with an error.
+        errors: what is wrong with each input; empty if nothing is.
+    """
+
+    ids: list[str]
+    inputs: Inputs
+    errors: list[str]
+
+    @property
+    def good(self) -> NDArray[np.bool_]:
+        """Which inputs can be scored, `[n]`."""
+        return np.array([not error for error in self.errors], dtype=np.bool_)
+
+
+def numbered_batches(blocks: Iterable[Rows], batch_size: int, start: int = 0) -> Iterator[Batch]:
+    """Regroup rows into batches of one size (the last may be smaller); inputs are named by their number, from `start` on."""
+
+    def batch(inputs: Inputs, errors: list[str], first: int) -> Batch:
+        return Batch([str(number) for number in range(first, first + len(errors))], inputs, errors)
+
+    rest: list[Inputs] = []
+    errors: list[str] = []
+    for rows in blocks:
+        inputs = np.concatenate([*rest, rows.inputs])
+        errors = errors + rows.errors
+        full = len(errors) - len(errors) % batch_size
+        for place in range(0, full, batch_size):
+            slot = slice(place, place + batch_size)
+            yield batch(inputs[slot], errors[slot], start + place)
+        start += full
+        rest, errors = [inputs[full:]], errors[full:]
+    if errors:
+        yield batch(rest[0], errors, start)
+
+
+def collect(blocks: Iterable[Rows], path: Path, feature_names: tuple[str, ...] = ()) -> Dataset:
+    """Return all rows of a file as one data set; the first bad row raises a DataError."""
+    inputs: list[Inputs] = []
+    labels: list[Label] = []
+    rounding = Rounding()
+    start = 0
+    for rows in blocks:
+        for number, error in enumerate(rows.errors, start):
+            if error:
+                raise DataError(f"{path}, row {number} (the first is 0): {error}: fix the row or remove it")
+        start += len(rows.inputs)
+        inputs.append(rows.inputs)
+        labels.extend(rows.labels)
+        if rows.exact is not None:
+            rounding.add(rows.exact)
+    if start == 0:
+        raise DataError(f"{path} has no rows: give at least one")
+    encoded, class_names = encode_labels(labels, str(path)) if labels else (None, ())
+    with path.open("rb") as file:
+        hashes = {str(path): hashlib.file_digest(file, "sha256").hexdigest()}
+    lost = rounding.loss(feature_names)
+    return Dataset(np.concatenate(inputs), encoded, class_names, str(path), hashes, feature_names, lost=lost)
+
+
+def encode_labels(values: Sequence[Label], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return labels `int64 [n]` and the class names that they index.
+
+    Class names are sorted: by value if all are integers, else as text.
+
+    Args:
+        values: strings or integers, one per row; a float without a fraction counts as an integer.
+        source: named in errors.
+
+    Example:
+        >>> encode_labels([10, 2, 10], "example")
+        (array([1, 0, 1]), ('2', '10'))
+    """
+    names = [_class_name(value, row, source) for row, value in enumerate(values)]
+    unique = set(names)
+    by_value = all(name.removeprefix("-").isdecimal() for name in unique)
+    class_names = tuple(sorted(unique, key=lambda name: (int(name) if by_value else 0, name)))
+    indices = {name: index for index, name in enumerate(class_names)}
+    return np.array([indices[name] for name in names], dtype=np.int64), class_names
+
+
+def _class_name(value: Label, row: int, source: str) -> str:
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise DataError(f"{source}, row {row}: label {value} is not a class: use strings or integers")
+        value = int(value)
+    name = "" if value is None else str(value).strip()
+    if not name:
+        raise DataError(f"{source}, row {row}: the label is missing: fill it in or drop the row")
+    return name
+
+
+def rows_from_array(array: NDArray[np.generic], labels: Sequence[Label] = ()) -> Rows:
+    """Bring an array to the layout, range and dtype of inputs, and check each row.
+
+    Args:
+        array: a table `[n, d]` of numbers, or images `[n, h, w]`, `[n, h, w, c]` or `[n, c, h, w]`: whole numbers from 0
+            to 255, or floats in [0, 1].
+        labels: one class per row, or none.
+
+    Example:
+        >>> rows = rows_from_array(np.array([[[0.0, 1.0]], [[0.5, 7.0]]]))
+        >>> rows.inputs.tolist()
+        [[[[0, 255]]], [[[0, 0]]]]
+        >>> rows.errors
+        ['', 'pixels outside 0 to 1']
+    """
+    if array.dtype.kind not in "buif":
+        raise InputError(f"an array of {array.dtype} is not numeric: give integers or floats")
+    if array.ndim == 2:
+        return _table_rows(array, labels)
+    return _image_rows(_channels_first(array), labels)
+
+
+def _table_rows(array: NDArray[np.generic], labels: Sequence[Label]) -> Rows:
+    with np.errstate(over="ignore"):
+        inputs = array.astype(np.float32)
+    errors = [""] * len(inputs)
+    finite = np.isfinite(inputs)
+    for row in np.flatnonzero(~finite.all(axis=1)):
+        column = int(np.argmin(finite[row]))
+        errors[row] = f"column {column} is not a finite number ({array[row, column]})"
+        inputs[row] = 0
+    return Rows(inputs, errors, labels, exact=array)
+
+
+def _image_rows(images: NDArray[np.generic], labels: Sequence[Label]) -> Rows:
+    """Convert images `[n, c, h, w]` to uint8; pixels out of range (or NaN) are an error."""
+    if images.dtype == np.uint8:
+        return Rows(images.astype(np.uint8, order="C"), [""] * len(images), labels)
+    values = images.astype(np.float64)
+    top = 255 if images.dtype.kind in "ui" else 1
+    good: NDArray[np.bool_] = np.all((values >= 0) & (values <= top), axis=(1, 2, 3))
+    values[~good] = 0
+    pixels = np.rint(values * (255 / top)).astype(np.uint8, order="C")
+    return Rows(pixels, ["" if ok else f"pixels outside 0 to {top}" for ok in good], labels)
+
+
+def _channels_first(images: NDArray[np.generic]) -> NDArray[np.generic]:
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim == 4:
+        first, last = images.shape[1] in (1, 3), images.shape[3] in (1, 3)
+        if first and not last:
+            return images
+        if last and not first:
+            return images.transpose(0, 3, 1, 2)
+    raise InputError(
+        f"an array of shape {list(images.shape)} is neither a table [n, d] nor images [n, h, w], [n, h, w, c] or "
+        "[n, c, h, w] with 1 or 3 channels: reshape it"
+    )
+
+
+class Rounding:
+    """Whether float32, in which networks compute, holds a table's columns finely enough to learn from them.
+
+    Example:
+        >>> rounding = Rounding()
+        >>> rounding.add(np.array([[0.5, 1.7e9], [0.1, 1.7e9 + 30]]))
+        >>> rounding.loss(["size", "time"])
+        "column 'time' reaches 1.7e+09 and varies by 15, which float32 does not hold: standardise it first"
+    """
+
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def add(self, table: NDArray[np.generic]) -> None:
+        """Add rows `[n, d]` of finite numbers, as they were before float32."""
+        if not len(table) or np.can_cast(table.dtype, np.float32):
+            return
+        exact = table.astype(np.float64, copy=False)
+        if not self._rows:
+            self._first = exact[0].copy()
+            self._error, self._largest, self._sum, self._squares = np.zeros((4, exact.shape[1]))
+        # Differences from the first row are summed, so that no digits are lost if values are large and vary little.
+        with np.errstate(over="ignore", invalid="ignore"):
+            difference = exact - self._first
+            self._sum += difference.sum(axis=0)
+            self._squares += np.einsum("nd,nd->d", difference, difference)
+            error = np.abs(exact - exact.astype(np.float32))
+        self._error = np.maximum(self._error, error.max(axis=0))
+        self._largest = np.maximum(self._largest, np.abs(exact).max(axis=0))
+        self._rows += len(table)
+
+    def loss(self, names: Sequence[str] = ()) -> str:
+        """Name the first column that is too large for float32 or varies too finely for it; empty if there is none."""
+        if not self._rows:
+            return ""
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.sqrt(np.maximum(self._squares / self._rows - (self._sum / self._rows) ** 2, 0))
+        # A column that varies by less than 1e-12 of its size is constant, up to the rounding of float64.
+        too_fine = (self._error > 0.01 * spread) & (spread > 1e-12 * self._largest)
+        lost = too_fine | np.isinf(self._error)
+        if not lost.any():
+            return ""
+        column = int(np.argmax(lost))
+        name = repr(names[column]) if names else column
+        extent = f"reaches {self._largest[column]:g} and varies by {spread[column]:g}"
+        return f"column {name} {extent}, which float32 does not hold: standardise it first"

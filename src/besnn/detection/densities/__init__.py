@@ -1,0 +1,55 @@
+"""Feature densities: how much training data there is around an input, by name. A new density is one entry in `DENSITIES`."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from besnn.checks import check_choice
+from besnn.detection.densities.class_gaussian import ClassGaussianDensity
+from besnn.detection.densities.density import Density, DensitySettings, LayerDensity
+from besnn.detection.densities.nearest_neighbour import NearestNeighbourDensity
+
+__all__ = [
+    "DENSITIES",
+    "ClassGaussianDensity",
+    "Density",
+    "DensitySettings",
+    "LayerDensity",
+    "NearestNeighbourDensity",
+    "density_from_state",
+    "density_kind",
+    "name_at_layer",
+]
+
+DENSITIES: dict[str, type[Density]] = {
+    "nearest-neighbour": NearestNeighbourDensity,
+    "class-gaussian": ClassGaussianDensity,
+}
+
+_AT = " at "
+
+
+def name_at_layer(kind: str, layer: str) -> str:
+    """Return the name of a density at one of several layers.
+
+    >>> name_at_layer("nearest-neighbour", "trunk")
+    'nearest-neighbour at trunk'
+    """
+    return f"{kind}{_AT}{layer}"
+
+
+def density_kind(name: str) -> str:
+    """Return the key in `DENSITIES` of a density, by its name.
+
+    >>> density_kind("nearest-neighbour at trunk"), density_kind("class-gaussian")
+    ('nearest-neighbour', 'class-gaussian')
+    """
+    return name.partition(_AT)[0]
+
+
+def density_from_state(name: str, state: Mapping[str, Tensor]) -> Density:
+    """Restore the density of that name which `state` describes, of all features or of one layer's."""
+    kind = density_kind(name)
+    check_choice("density", kind, DENSITIES)
+    density = DENSITIES[kind].from_state({key: value for key, value in state.items() if key != "block"})
+    return LayerDensity(density, *state["block"].tolist()) if "block" in state else density

@@ -1,0 +1,153 @@
+"""What a feature density must do, the checks of features `[members, n, d]`, and densities of one layer among several."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from besnn.errors import InputError
+
+
+@dataclass(frozen=True)
+class DensitySettings:
+    """The settings of a recipe's `score` section that densities may use.
+
+    Attributes:
+        neighbour: which nearest neighbour to measure the distance to.
+        stored_rows: how many training features to store at most.
+    """
+
+    neighbour: int = 20
+    stored_rows: int = 10_000
+
+
+class Density(ABC):
+    """A feature density: fitted to training features, then asked how unusual other features are.
+
+    To add one, subclass this and register it: `besnn.detection.DENSITIES["my-density"] = MyDensity`.
+
+    Attributes:
+        max_rows: how many training inputs `fit` uses at most; None for all of them.
+    """
+
+    max_rows: int | None = None
+
+    @classmethod
+    def from_settings(cls, settings: DensitySettings) -> Self:
+        """Make an unfitted density from a recipe's settings; one without settings ignores them."""
+        return cls()
+
+    @abstractmethod
+    def fit(self, features: Tensor, labels: Tensor) -> Self:
+        """Fit training features `[members, n, d]` with labels `[n]`."""
+
+    @abstractmethod
+    def score(self, features: Tensor) -> Tensor:
+        """Score features `[members, batch, d]` as `[batch]`, higher = more out-of-distribution."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Return tensors on the CPU from which `from_state` restores the density."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """Restore the density that `state` describes."""
+
+    def network(self) -> nn.Module:
+        """Return `score` as a network of features `[members, batch, d]` in operations that export.
+
+        The default calls `score`. Override it where `score` depends on values in Python or uses operations that ONNX lacks.
+        """
+        return _ScoreNetwork(self)
+
+
+class _ScoreNetwork(nn.Module):
+    def __init__(self, density: Density) -> None:
+        super().__init__()
+        self.density = density
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.density.score(features)
+
+
+class LayerDensity(Density):
+    """A density of one layer's features, where the features of several layers are concatenated.
+
+    Args:
+        density: of those features.
+        first: index of the first of them.
+        width: how many there are.
+
+    Example:
+        >>> from besnn.detection import NearestNeighbourDensity
+        >>> training = torch.tensor([[[9.0, 1.0, 0.0], [9.0, 0.0, 1.0]]])  # [members, n, d]
+        >>> density = LayerDensity(NearestNeighbourDensity(k=1), first=1, width=2).fit(training, torch.zeros(2))
+        >>> density.score(torch.tensor([[[0.0, 3.0, 0.0]]]))
+        tensor([0.])
+    """
+
+    def __init__(self, density: Density, first: int, width: int) -> None:
+        self.density, self.first, self.width = density, first, width
+
+    def select(self, features: Tensor) -> Tensor:
+        """Return this layer's features among all features `[members, n, d]`."""
+        return features[..., self.first : self.first + self.width]
+
+    def fit(self, features: Tensor, labels: Tensor) -> Self:
+        """Fit training features `[members, n, d]` with labels `[n]`."""
+        self.density.fit(self.select(features), labels)
+        return self
+
+    def score(self, features: Tensor) -> Tensor:
+        """Score features `[members, batch, d]` as `[batch]`."""
+        return self.density.score(self.select(features))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state of the density and its place among the features."""
+        return {**self.density.state(), "block": torch.tensor([self.first, self.width])}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """Refuse: only the name of the density says of which kind it is; see `density_from_state`."""
+        raise NotImplementedError
+
+    def network(self) -> nn.Module:
+        """Return `score` as a network that exports."""
+        return _LayerNetwork(self)
+
+
+class _LayerNetwork(nn.Module):
+    def __init__(self, layer: LayerDensity) -> None:
+        super().__init__()
+        self.select, self.density = layer.select, layer.density.network()
+
+    def forward(self, features: Tensor) -> Tensor:
+        score: Tensor = self.density(self.select(features))
+        return score
+
+
+def check_features(features: Tensor) -> None:
+    """Refuse features that are not finite floating-point numbers `[members, n, d]`."""
+    if not isinstance(features, Tensor) or not features.is_floating_point():
+        kind = features.dtype if isinstance(features, Tensor) else type(features).__name__
+        raise InputError(f"features are {kind}: pass a floating-point tensor [members, n, d]")
+    if features.ndim != 3:
+        raise InputError(
+            f"features have shape {list(features.shape)}: expected [members, n, d]; flatten convolutional ones first"
+        )
+    if not bool(torch.isfinite(features).all()):
+        raise InputError("features contain NaN or infinite values: check that the inputs and the model's weights are finite")
+
+
+def check_same_layer(features: Tensor, members: int, dimension: int) -> None:
+    """Refuse features of another model or layer than the density was fitted on."""
+    check_features(features)
+    if features.shape[0] != members or features.shape[2] != dimension:
+        raise InputError(
+            f"features have shape {list(features.shape)}, the density was fitted on [{members}, n, {dimension}]: "
+            "use the same model and layer"
+        )

@@ -1,0 +1,86 @@
+"""The scores of a detector: those of its evidence, its feature densities and their combination, and which one decides."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from torch import Tensor
+
+from besnn.detection.combined import CombinedScore
+from besnn.detection.densities import Density, density_from_state
+from besnn.detection.scores import scores_for
+from besnn.errors import InputError
+
+COMBINED = "combined"
+
+
+class ScoreSet:
+    """All scores of one detector by name, and the name of the one that decides.
+
+    Args:
+        evidence_kind: the method's, see `besnn.model.OODClassifier`.
+        name: the score that decides.
+        densities: fitted densities by name; see `besnn.detection.densities`.
+        combined: a combination of an evidence score with densities.
+    """
+
+    def __init__(
+        self,
+        evidence_kind: str,
+        name: str,
+        densities: Mapping[str, Density] | None = None,
+        combined: CombinedScore | None = None,
+    ) -> None:
+        self.evidence_kind, self.densities, self.combined = evidence_kind, dict(densities or {}), combined
+        self.evidence_scores = scores_for(evidence_kind)
+        self.name = self._checked(name)
+
+    @property
+    def names(self) -> list[str]:
+        """The available scores."""
+        return [*self.evidence_scores, *self.densities, *([COMBINED] if self.combined is not None else [])]
+
+    def score(self, evidence: Tensor, features: Tensor, name: str | None = None) -> Tensor:
+        """Compute the score that decides, or a named one, `[batch]`.
+
+        Args:
+            evidence: `[members, batch, classes]`.
+            features: `[members, batch, d]`.
+            name: one of `names`; the score that decides unless given.
+        """
+        name = self._checked(self.name if name is None else name)
+        if name in self.evidence_scores:
+            return self.evidence_scores[name](evidence)
+        if name in self.densities:
+            return self.densities[name].score(features)
+        assert self.combined is not None
+        return self.combined.score({part: self.score(evidence, features, part) for part in self.combined.tails})
+
+    def keep(self, name: str) -> "ScoreSet":
+        """Return the same scores deciding by `name`, without the densities that this score does not need."""
+        combined = self.combined if name == COMBINED else None
+        parts = set(combined.tails) if combined is not None else {name}
+        densities = {part: density for part, density in self.densities.items() if part in parts}
+        return ScoreSet(self.evidence_kind, name, densities, combined)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors and JSON-able settings that `from_state` needs."""
+        tensors = {f"density/{name}/{key}": t for name, density in self.densities.items() for key, t in density.state().items()}
+        if self.combined is not None:
+            tensors |= {f"combined/{name}": reference for name, reference in self.combined.state().items()}
+        return tensors, {"name": self.name, "densities": list(self.densities)}
+
+    @classmethod
+    def from_state(cls, evidence_kind: str, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
+        """Restore the scores that `state` describes."""
+
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+        densities = {name: density_from_state(name, under(f"density/{name}/")) for name in settings["densities"]}
+        reference = under("combined/")
+        return cls(evidence_kind, settings["name"], densities, CombinedScore.from_state(reference) if reference else None)
+
+    def _checked(self, name: str) -> str:
+        if name not in self.names:
+            raise InputError(f"this detector has no score {name!r}: use one of {', '.join(self.names)}")
+        return name

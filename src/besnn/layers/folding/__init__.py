@@ -1,0 +1,1 @@
+"""Folding: a trained batch ensemble as an equal network of plain layers, for fast inference."""

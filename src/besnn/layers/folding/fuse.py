@@ -1,0 +1,190 @@
+"""Folded networks on a GPU: operations fused into fewer passes over memory, and members on streams of their own."""
+
+import operator
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+SMALL_FILTER = 64
+"""Weights of a filter so small that cuDNN, which is made for many input channels, wastes most of its time on it."""
+_OUTPUTS = (16, 32, 64, 128, 256)
+_RELU = (torch.relu, F.relu, "relu", "relu_")
+
+
+def fuse(folded: fx.GraphModule) -> fx.GraphModule:
+    """Fuse, in place, convolutions with their ReLU, and the members' first convolution, ReLU and pooling with each other.
+
+    >>> from besnn.layers import batch_ensemble, fold
+    >>> plain = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 4, 3), nn.ReLU())
+    >>> fused = fuse(fold(batch_ensemble(plain, 2)))
+    >>> sorted({type(module).__name__ for module in fused.children()})
+    ['ConvReLU', 'FirstBlock']
+    """
+    _join_activations(folded)
+    _join_first_blocks(folded)
+    folded.graph.lint()
+    folded.recompile()
+    folded.delete_all_unused_submodules()
+    return folded
+
+
+class ConvReLU(nn.Module):
+    """A convolution and ReLU; on a GPU one call of cuDNN."""
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[batch, in, h, w]` to `[batch, out, h', w']`."""
+        conv = self.conv
+        if not x.is_cuda or isinstance(conv.padding, str):
+            return torch.relu(conv(x))
+        geometry = conv.stride, conv.padding, conv.dilation, conv.groups
+        return torch.cudnn_convolution_relu(x.to(conv.weight.dtype), conv.weight, conv.bias, *geometry)
+
+
+class Pool(nn.Module):
+    """2×2 max-pooling; on a GPU a kernel that does not keep the indices of the maxima."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[batch, channels, h, w]` to `[batch, channels, h / 2, w / 2]`."""
+        if x.is_cuda and x.is_contiguous(memory_format=torch.channels_last):
+            from besnn.layers.gpu.kernels import max_pool
+
+            return max_pool(x)
+        return F.max_pool2d(x, 2)
+
+
+class FirstBlock(nn.Module):
+    """All members' first convolution, ReLU and 2×2 max-pooling of the same few channels; on a GPU one kernel.
+
+    Args:
+        convs: one per member, of the same geometry.
+    """
+
+    filters: Tensor
+    bias: Tensor
+
+    def __init__(self, convs: Sequence[nn.Conv2d]) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(convs)
+        size = convs[0].weight[0].numel()
+        depth = max(16, 2 ** (size - 1).bit_length())  # what a matrix unit takes
+        filters = [F.pad(conv.weight.detach().flatten(1).t(), (0, 0, 0, depth - size)) for conv in convs]
+        biases = [conv.weight.new_zeros(conv.out_channels) if conv.bias is None else conv.bias.detach() for conv in convs]
+        self.register_buffer("filters", torch.stack(filters).contiguous())  # [members, depth, out]
+        self.register_buffer("bias", torch.stack(biases).float())
+        self.kernel, self.padding = int(convs[0].kernel_size[0]), int(convs[0].padding[0])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Map `[batch, in, h, w]` to `[batch, out, h', w']` of each member."""
+        if x.is_cuda:
+            from besnn.layers.gpu.kernels import first_block
+
+            x = x.to(self.filters.dtype).contiguous()
+            return first_block(x, self.filters, self.bias, self.kernel, self.padding).unbind()
+        return tuple(F.max_pool2d(torch.relu(conv(x)), 2) for conv in self.convs)
+
+
+def _join_activations(folded: fx.GraphModule) -> None:
+    for node in list(folded.graph.nodes):
+        conv, relu = _module(folded, node), _only_user(node)
+        if type(conv) is nn.Conv2d and conv.padding_mode == "zeros" and relu is not None and _is_relu(folded, relu):
+            _set_module(folded, node, ConvReLU(conv))
+            relu.replace_all_uses_with(node)
+            folded.graph.erase_node(relu)
+        elif _is_pool(conv):
+            _set_module(folded, node, Pool())
+
+
+def _join_first_blocks(folded: fx.GraphModule) -> None:
+    """Join the members' convolutions of the same input, alike but for their weights, that are each pooled."""
+    alike: dict[Any, list[fx.Node]] = defaultdict(list)
+    for node in folded.graph.nodes:
+        block, pool = _module(folded, node), _only_user(node)
+        pooled = pool is not None and isinstance(_module(folded, pool), Pool)
+        if isinstance(block, ConvReLU) and pooled and _is_small(block.conv):
+            alike[node.args[0], block.conv.weight.shape, block.conv.padding].append(node)
+    for nodes in alike.values():
+        joined = FirstBlock([folded.get_submodule(str(node.target)).get_submodule("conv") for node in nodes])  # type: ignore[misc]  # all are convolutions
+        name = f"{nodes[0].name}_block"
+        folded.add_module(name, joined)
+        with folded.graph.inserting_before(nodes[0]):
+            call = folded.graph.call_module(name, (nodes[0].args[0],))
+            outputs = [folded.graph.call_function(operator.getitem, (call, member)) for member in range(len(nodes))]
+        for node, output in zip(nodes, outputs, strict=True):
+            output.meta.update(node.meta)
+            pool = _only_user(node)
+            assert pool is not None
+            pool.replace_all_uses_with(output)
+            folded.graph.erase_node(pool)
+            folded.graph.erase_node(node)
+
+
+def _is_small(conv: nn.Conv2d) -> bool:
+    """Return whether the kernel for first blocks supports a convolution."""
+    outputs = conv.out_channels
+    square = len({*conv.kernel_size}) == 1 and len({*conv.padding}) == 1 and not isinstance(conv.padding, str)
+    plain = (*conv.stride, *conv.dilation, conv.groups) == (1,) * 5
+    return square and plain and conv.weight[0].numel() <= SMALL_FILTER and outputs in _OUTPUTS
+
+
+def _is_relu(folded: fx.GraphModule, node: fx.Node) -> bool:
+    return type(_module(folded, node)) is nn.ReLU or (node.op != "call_module" and node.target in _RELU)
+
+
+def _is_pool(module: nn.Module | None) -> bool:
+    """Return whether a module is plain 2×2 max-pooling."""
+    if type(module) is not nn.MaxPool2d:
+        return False
+    sizes = [value if isinstance(value, tuple) else (value, value) for value in (module.kernel_size, module.stride)]
+    others = module.padding, module.dilation, module.ceil_mode, module.return_indices
+    return sizes == [(2, 2), (2, 2)] and others in ((0, 1, False, False), ((0, 0), (1, 1), False, False))
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _module(folded: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+    return folded.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def _set_module(folded: fx.GraphModule, node: fx.Node, module: nn.Module) -> None:
+    node.target = f"{node.name}_fused"
+    folded.add_module(node.target, module)
+
+
+class MemberStreams(fx.Interpreter):
+    """Runs a folded network with each member's operations on a CUDA stream of its own: one member leaves a GPU partly idle.
+
+    It is meant to run once, while a CUDA graph is captured. Tensors that pass from one stream to another are kept until the
+    end, since their memory must not be reused while another stream still reads it.
+
+    Args:
+        folded: from `besnn.layers.fold`, on a GPU.
+    """
+
+    def __init__(self, folded: fx.GraphModule) -> None:
+        super().__init__(folded)
+        self.passed_on: list[Any] = []
+        self.streams: dict[int, torch.cuda.Stream] = {}
+        self.stream_of: dict[fx.Node, torch.cuda.Stream] = {}
+
+    def run_node(self, node: fx.Node) -> Any:
+        """Run one operation after all that it needs."""
+        here = torch.cuda.current_stream()
+        member = node.meta.get("member")
+        stream = here if member is None else self.streams.setdefault(member, torch.cuda.Stream())
+        for argument in node.all_input_nodes:
+            if self.stream_of[argument] != stream:
+                stream.wait_stream(self.stream_of[argument])
+                self.passed_on.append(self.env[argument])
+        self.stream_of[node] = stream
+        with torch.cuda.stream(stream):
+            return super().run_node(node)

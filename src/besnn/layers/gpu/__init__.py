@@ -1,0 +1,1 @@
+"""Faster training on NVIDIA GPUs: Triton kernels, and the layers' operations made of them."""

@@ -1,0 +1,134 @@
+"""Class features: the generator Ψ that draws them from noise, and the distances to them by their moments."""
+
+import torch
+from torch import Tensor, nn
+
+from besnn.layers import BatchEnsembleLinear, Initialiser
+
+_CDIST_TYPES = (torch.float32, torch.float64)  # that torch.cdist supports
+
+
+class ClassFeatureGenerator(nn.Module):
+    """Two batch-ensemble linear layers from (one-hot class, noise) to features: e_{n,c,m} = Ψ_n(onehot_c, ε_m).
+
+    Args:
+        num_classes: C.
+        feature_dim: d.
+        members: N.
+        noise_dim: length of ε.
+        hidden_dim: width of the hidden layer.
+        class_scale: the value of the one in the one-hot vector. A plain 1 is lost among hundreds of noise values of its size,
+            and training makes no progress in its first epochs.
+        init: how fast weights start.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        feature_dim: int,
+        members: int,
+        noise_dim: int,
+        hidden_dim: int,
+        class_scale: float = 10.0,
+        init: Initialiser | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_classes, self.noise_dim, self.class_scale, self.members = num_classes, noise_dim, class_scale, members
+        self.hidden = BatchEnsembleLinear(num_classes + noise_dim, hidden_dim, members=members, init=init)
+        self.output = BatchEnsembleLinear(hidden_dim, feature_dim, members=members, init=init)
+
+    def forward(self, noise: Tensor, classes: slice = slice(None)) -> Tensor:
+        """Draw class features from noise that all classes and members share, as in the paper.
+
+        Args:
+            noise: ε, `[samples, noise_dim]`.
+            classes: the classes to draw features of.
+
+        Returns:
+            `[members, classes, samples, d]`.
+        """
+        hidden = self._hidden(noise, classes).relu_()
+        rows = hidden.flatten(1, 2)  # [members, classes · samples, hidden]
+        layer = self.output
+        assert layer.bias is not None
+        # each member's weights are small beside so many rows, to which r and s would otherwise be applied
+        features = torch.baddbmm(layer.bias[:, None, :].to(rows.dtype), rows, layer.member_weights().mT)
+        return features.unflatten(1, hidden.shape[1:3])  # type: ignore[no-any-return]
+
+    def _hidden(self, noise: Tensor, classes: slice) -> Tensor:
+        """Apply the first layer, `[members, classes, samples, hidden]`.
+
+        The layer is linear in its two inputs and all classes share the noise. So the noise passes through it once rather than
+        once per class, and the one-hot, which selects a column of the weight, needs no product at all.
+        """
+        layer = self.hidden
+        class_weight, noise_weight = layer.weight.split([self.num_classes, self.noise_dim], dim=1)
+        class_r, noise_r = layer.r.split([self.num_classes, self.noise_dim], dim=1)
+        s = layer.s[:, None, :]
+        assert layer.bias is not None
+        by_class = (
+            self.class_scale * class_r[:, classes, None] * class_weight.T[classes] * s + layer.bias[:, None, :]
+        )  # [members, classes, hidden]
+        by_noise = ((noise * noise_r[:, None, :]) @ noise_weight.T) * s  # [members, samples, hidden]
+        hidden: Tensor = by_class[:, :, None, :] + by_noise[:, None, :, :]
+        return hidden
+
+
+def class_moments(class_features: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the mean and spread of each class's feature samples.
+
+    Args:
+        class_features: `[members, classes, samples, d]`.
+
+    Returns:
+        μ = mean_m e_m, `[members, classes, d]`, and v = mean_m ‖e_m − μ‖², `[members, classes]`.
+    """
+    mean = class_features.mean(dim=2)
+    spread = (class_features - mean.unsqueeze(2)).square().sum(dim=-1).mean(dim=2)
+    return mean, spread
+
+
+def squared_distances(features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+    """Compute the average squared distance d̄ from each feature to the samples of each class, exactly, from their moments.
+
+    mean_m ‖φ − e_m‖² = ‖φ − μ‖² + v, so the cost does not depend on the number of samples and the value is never negative.
+
+    Args:
+        features: `[members, batch, d]`.
+        mean: μ, `[members, classes, d]`.
+        spread: v, `[members, classes]`.
+
+    Returns:
+        `[members, batch, classes]`.
+
+    >>> samples = torch.randn(1, 3, 100, 5)
+    >>> features = torch.randn(1, 2, 5)
+    >>> by_moments = squared_distances(features, *class_moments(samples))
+    >>> by_brute_force = (features[:, :, None, None] - samples[:, None]).square().sum(-1).mean(-1)
+    >>> torch.allclose(by_moments, by_brute_force, rtol=1e-4)
+    True
+    """
+    # ‖φ − μ‖² by differences, not by ‖φ‖² + ‖μ‖² − 2φμ: that loses all digits where φ ≈ μ, which is where trained features lie.
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or features.dtype not in _CDIST_TYPES:
+        differences = features.unsqueeze(2) - mean.unsqueeze(1)
+        return differences.square().sum(dim=-1) + spread.unsqueeze(1)
+    # The same without a tensor [members, batch, classes, d]; it can be neither differentiated twice nor exported.
+    distances = torch.cdist(features, mean, compute_mode="donot_use_mm_for_euclid_dist")
+    return distances.square_() + spread.unsqueeze(1)
+
+
+def kernel_log_probabilities(distances: Tensor) -> Tensor:
+    """Normalise the members' mean kernel exp(−d̄) over classes, in log space so that distant inputs do not underflow.
+
+    Args:
+        distances: `[members, batch, classes]`.
+
+    Returns:
+        Log probabilities `[batch, classes]`.
+
+    >>> far = torch.tensor([[[2000.0, 1000.0, 3000.0]]])
+    >>> kernel_log_probabilities(far).argmax(dim=-1).tolist()
+    [1]
+    """
+    finite = distances.clamp(max=torch.finfo(distances.dtype).max)  # infinitely far from all classes: uniform, not NaN
+    return torch.log_softmax(torch.logsumexp(-finite, dim=0), dim=-1)

@@ -1,0 +1,104 @@
+"""The layers of a feature extractor that density scores take features from."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from besnn.errors import InputError
+from besnn.layers import find_layer
+from besnn.model.protocol import OODClassifier
+
+GRID = 2
+"""The side of the grid that maps are averaged over where several layers are joined."""
+
+
+def layer_groups(layer: str | None) -> tuple[tuple[str, ...], ...]:
+    """Return the names in `"trunk.3+trunk,head"`: `+` joins layers into one group, `,` separates groups.
+
+    >>> layer_groups("trunk.3+trunk,head"), layer_groups("trunk"), layer_groups(None)
+    ((('trunk.3', 'trunk'), ('head',)), (('trunk',),), ())
+    """
+    groups = () if layer is None else tuple(tuple(group.split("+")) for group in layer.split(","))
+    if not all(name.strip() == name != "" for group in groups for name in group):
+        raise InputError(
+            f"layer {layer!r} has an empty name or spaces: write names with + or , between them, for instance trunk.3+trunk"
+        )
+    if len(set(groups)) < len(groups):
+        raise InputError(f"layer {layer!r} names the same layers twice: leave one of them out")
+    return groups
+
+
+def layer_names(layer: str | None) -> tuple[str, ...]:
+    """Return each layer in `"trunk.3+trunk,trunk"`, once; none stands for Φ's output.
+
+    >>> layer_names("trunk.3+trunk,trunk"), layer_names(None)
+    (('trunk.3', 'trunk'), ())
+    """
+    return tuple(dict.fromkeys(name for group in layer_groups(layer) for name in group))
+
+
+def existing_layers(model: OODClassifier, layer: str | None) -> str | None:
+    """Return the layers that a recipe names, or None for a single layer that the model lacks; of several, each must exist."""
+    names = layer_names(layer)
+    try:
+        for extractor in model.extractors():
+            for name in names:
+                find_layer(extractor, name)
+    except InputError:
+        if len(names) > 1:
+            raise
+        return None  # a recipe's `trunk` is for any backbone that has one
+    return layer
+
+
+def layer_features(outputs: Mapping[str, Sequence[Tensor]], layer: str, members: int, dtype: torch.dtype) -> Tensor:
+    """Make features `[members, batch, d]` of the outputs of one layer or several.
+
+    A single layer's map is averaged over its places. In a group of several layers, each map is averaged over a coarse grid and
+    each layer is scaled to unit length, so that none dominates: the cosine between two inputs is then the mean of the layers'
+    cosines. The features of several groups are concatenated.
+
+    Args:
+        outputs: member-major rows `[members · batch, ...]` by layer and extractor.
+        layer: the layers to use, as in `layer_groups`.
+        members: N, of all extractors together.
+        dtype: of the features.
+
+    >>> outputs = {"maps": [torch.rand(4 * 2, 8, 14, 14)], "vectors": [torch.rand(4 * 2, 32)]}
+    >>> list(layer_features(outputs, "maps", 4, torch.float32).shape)
+    [4, 2, 8]
+    >>> list(layer_features(outputs, "maps+vectors", 4, torch.float32).shape)  # 8 · 2 · 2 + 32
+    [4, 2, 64]
+    >>> list(layer_features(outputs, "maps,vectors", 4, torch.float32).shape)  # 8 + 32
+    [4, 2, 40]
+    """
+    groups = [_group_features([outputs[name] for name in group], members, dtype) for group in layer_groups(layer)]
+    return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)
+
+
+def _group_features(outputs: Sequence[Sequence[Tensor]], members: int, dtype: torch.dtype) -> Tensor:
+    if len(outputs) == 1:
+        layer = by_member(outputs[0], members, dtype)
+        return layer.mean((-2, -1)) if layer.ndim == 5 else layer.flatten(2)
+    layers = [by_member(map(on_grid, rows), members, dtype) for rows in outputs]  # pooled first, so the rest handles less
+    return torch.cat([F.normalize(layer, dim=-1) for layer in layers], dim=-1)
+
+
+def on_grid(rows: Tensor) -> Tensor:
+    """Flatten rows `[n, ...]` to vectors `[n, d]`; a larger map is averaged over the fields of a `GRID` × `GRID` grid first.
+
+    >>> [list(on_grid(torch.rand(2, *shape)).shape) for shape in ((8, 14, 14), (8, 2, 14), (8, 1, 2), (8,))]
+    [[2, 32], [2, 32], [2, 16], [2, 8]]
+    """
+    if rows.ndim == 4:
+        height, width = rows.shape[2:]
+        rows = F.adaptive_avg_pool2d(rows, (min(GRID, height), min(GRID, width)))
+    return rows.flatten(1)
+
+
+def by_member(rows: Iterable[Tensor], members: int, dtype: torch.dtype) -> Tensor:
+    """Join the extractors' member-major rows `[members · batch, ...]` to `[members, batch, ...]`."""
+    joined: Tensor = torch.cat(list(rows)).unflatten(0, (members, -1))
+    return joined.to(dtype)

@@ -1,0 +1,281 @@
+"""Sources of inputs for a cluster, cut into chunks.
+
+A chunk is a fixed number of inputs, cut where the local engine cuts its batches, so that both engines score the same inputs
+together. A source is sent to the readers, which turn it into a Ray data set with one row per chunk, and to the workers, which
+turn such a row into batches.
+"""
+
+import bisect
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, groupby, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow.parquet
+
+from besnn.batch import IMAGE_ROWS, TABLE_ROWS, image_spec
+from besnn.data import Batch, ImageSpec, decode_image, stream
+from besnn.data.catalogue import parse_name
+from besnn.data.folder import hash_listing, image_batches, writable
+from besnn.data.formats import describe_formats, reading
+from besnn.data.images import Pixels, read_image
+from besnn.data.rows import Rows, numbered_batches
+from besnn.data.sources import Kind, kind_of_suffix
+from besnn.data.tables import BLOCK_ROWS, choose_columns, rows_from_cells
+from besnn.errors import BesnnError, DataError, InputError
+from besnn.ray.locations import Location
+
+if TYPE_CHECKING:
+    from besnn.detector import Detector  # brings in torch, which readers do without
+
+Row: TypeAlias = dict[str, Any]
+"""A chunk in a Ray data set: its number as `chunk`, and what `Source.batches` needs."""
+
+Span: TypeAlias = tuple[int, int | None]
+"""Chunks to read together: the first, and the one after the last (None: to the end)."""
+
+CHUNK_BYTES = 2**24
+"""Roughly the largest size of a chunk of arrays: a few of them wait for each worker."""
+
+IMAGE_BATCHES, TABLE_BATCHES = 64, 8
+"""The most batches per chunk: with a worker, at most the work on one chunk is lost."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form in which a detector takes inputs, and how they are cut.
+
+    Attributes:
+        image: the form that images are converted to; None for a table.
+        columns: the names of a table's feature columns, or their number.
+        label: the class column of a table, which is ignored.
+        batch_rows: inputs per batch.
+        chunk_rows: inputs per chunk, a multiple of `batch_rows`.
+    """
+
+    image: ImageSpec | None
+    columns: Sequence[str] | int | None
+    label: str
+    batch_rows: int
+    chunk_rows: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Inputs in chunks. All fields can be pickled.
+
+    Attributes:
+        fingerprint: a text that changes when the inputs change.
+        rows: the number of inputs, if it is known without reading them.
+        chunk_rows: inputs per chunk; the last chunk may have fewer.
+        spans: what readers can read independently of each other.
+        read: yields the chunks of a span, in order.
+        batches: yields the inputs of a chunk in the batches that the local engine scores.
+    """
+
+    fingerprint: str
+    rows: int | None
+    chunk_rows: int
+    spans: list[Span]
+    read: Callable[[Span], Iterator[Row]]
+    batches: Callable[[Row], Iterator[Batch]]
+
+
+def open_source(
+    detector: "Detector",
+    name: str,
+    *,
+    label: str = "label",
+    data_dir: Path | None = None,
+    chunk_rows: int | None = None,
+) -> Source:
+    """Open a path, a URL or a built-in set as a source of inputs for a detector.
+
+    Args:
+        detector: the detector that will score the inputs.
+        name: a folder of images, an image, a data file, or a built-in set.
+        label: the class column of a table, which is ignored.
+        data_dir: the folder of built-in sets, on every machine.
+        chunk_rows: inputs per chunk, a multiple of the local engine's batch size; chosen by the size of an input unless given.
+    """
+    image = image_spec(detector)
+    columns = None if image is not None else detector.feature_names or detector.input_shape[0]
+    batch_rows = TABLE_ROWS if image is None else IMAGE_ROWS
+    if chunk_rows is not None and (chunk_rows < 1 or chunk_rows % batch_rows):
+        raise InputError(f"chunk_rows={chunk_rows} is not a multiple of the batch size: choose a multiple of {batch_rows}")
+    form = Form(image, columns, label, batch_rows, chunk_rows or _rows_per_array(detector.input_shape, batch_rows))
+    if parse_name(name) is not None:
+        return _array_source(name, form, partial(_read_builtin, name=name, form=form, data_dir=data_dir))
+    location = Location.parse(name)
+    kind = Kind.FOLDER if location.is_folder() else kind_of_suffix(location.suffix)
+    if kind is None or (kind is not Kind.FOLDER and not location.is_file()):
+        raise InputError(f"{name!r} is neither a built-in set nor a folder of images, an image or {describe_formats()}")
+    if kind in (Kind.FOLDER, Kind.IMAGE):
+        if image is None:
+            raise InputError(f"{name} holds images, where a table is expected")
+        return folder_source(location, image, chunk_rows or IMAGE_BATCHES * IMAGE_ROWS)
+    if kind is Kind.TABLE and image is not None:
+        raise InputError(f"{name} is a table, where images ({image}) are expected")
+    return parquet_source(location, form) if location.suffix == ".parquet" else file_source(location, form)
+
+
+def _rows_per_array(input_shape: tuple[int, ...], batch_rows: int) -> int:
+    """Return how many inputs of a shape to send together as an array."""
+    is_image = len(input_shape) > 1
+    batch_bytes = batch_rows * math.prod(input_shape) * (1 if is_image else 4)
+    return batch_rows * max(1, min(IMAGE_BATCHES if is_image else TABLE_BATCHES, CHUNK_BYTES // batch_bytes))
+
+
+def read_chunks(row: Row, source: Source, shares: list[list[Span]], done: frozenset[int]) -> Iterator[Row]:
+    """Read the chunks of one reader's spans.
+
+    Args:
+        row: the reader's number, as `id`.
+        source: what to read.
+        shares: the spans of each reader.
+        done: the chunks to skip.
+    """
+    for span in shares[row["id"]]:
+        for chunk in source.read(span):
+            if chunk["chunk"] not in done:
+                yield chunk
+
+
+def _array_source(
+    fingerprint: str,
+    form: Form,
+    read: Callable[[Span], Iterator[Row]],
+    rows: int | None = None,
+    spans: Sequence[Span] = ((0, None),),
+) -> Source:
+    """Return a source whose chunks are sent as arrays, by default one that is read from its beginning by one reader."""
+    return Source(fingerprint, rows, form.chunk_rows, list(spans), read, partial(_array_batches, form=form))
+
+
+def _array_batches(row: Row, form: Form) -> Iterator[Batch]:
+    rows = Rows(np.asarray(row["inputs"]), list(row["errors"]))
+    return numbered_batches([rows], form.batch_rows, start=row["chunk"] * form.chunk_rows)
+
+
+def _array_rows(chunks: Iterable[Batch], first: int = 0) -> Iterator[Row]:
+    for chunk, batch in enumerate(chunks, first):
+        yield {"chunk": chunk, "inputs": batch.inputs, "errors": batch.errors}
+
+
+def _stream(name: str | Path, form: Form, data_dir: Path | None = None) -> Iterator[Batch]:
+    size, image, columns = form.chunk_rows, form.image, form.columns
+    return stream(name, batch_size=size, image=image, columns=columns, label=form.label, data_dir=data_dir)
+
+
+def _read_builtin(_: Span, name: str, form: Form, data_dir: Path | None) -> Iterator[Row]:
+    return _array_rows(_stream(name, form, data_dir))
+
+
+def file_source(location: Location, form: Form) -> Source:
+    """Open a file that can only be read from its beginning, such as a CSV or an `.npz`."""
+    if (path := location.local) is not None:
+        _stream(path, form)  # finds missing columns before a cluster starts to work, and reads no further
+    return _array_source(location.fingerprint(), form, partial(_read_file, location=location, form=form))
+
+
+def _read_file(_: Span, location: Location, form: Form) -> Iterator[Row]:
+    with location.as_local_file() as path:
+        yield from _array_rows(_stream(path, form))
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """The row groups of a parquet file, which can be read independently of each other.
+
+    Attributes:
+        location: of the file.
+        columns: the columns to read.
+        starts: the first row of each group, followed by the number of all rows.
+    """
+
+    location: Location
+    columns: list[str]
+    starts: list[int]
+
+    def index(self, row: int) -> int:
+        """Return the number of the group that holds a row."""
+        return bisect.bisect_right(self.starts, row) - 1
+
+    def read(self, first: int, stop: int) -> Iterator[Rows]:
+        """Yield the rows from `first` to before `stop`."""
+        groups = range(self.index(first), self.index(stop - 1) + 1)
+        start = self.starts[groups[0]]
+        with _open_parquet(self.location) as table:
+            for batch in table.iter_batches(BLOCK_ROWS, row_groups=list(groups), columns=self.columns):
+                low, high = max(first - start, 0), min(stop - start, batch.num_rows)
+                start += batch.num_rows
+                if low < high:
+                    yield rows_from_cells(batch.slice(low, high - low), self.columns)
+
+
+def parquet_source(location: Location, form: Form) -> Source:
+    """Open a parquet file. Chunks that begin in the same row group are read together, so that hardly any is read twice."""
+    with _open_parquet(location) as table:
+        names, metadata = table.schema_arrow.names, table.metadata
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    columns = choose_columns(names, form.columns, form.label, location.name)
+    groups = RowGroups(location, columns, np.cumsum([0, *sizes]).tolist())
+    chunks = range(math.ceil(metadata.num_rows / form.chunk_rows))
+    together = [list(span) for _, span in groupby(chunks, key=lambda chunk: groups.index(chunk * form.chunk_rows))]
+    read = partial(_read_parquet, groups=groups, chunk_rows=form.chunk_rows)
+    spans = [(span[0], span[-1] + 1) for span in together]
+    return _array_source(location.fingerprint(), form, read, metadata.num_rows, spans)
+
+
+@contextmanager
+def _open_parquet(location: Location) -> Iterator[pyarrow.parquet.ParquetFile]:
+    with location.opened() as file, reading(location.name), pyarrow.parquet.ParquetFile(file) as table:
+        yield table
+
+
+def _read_parquet(span: tuple[int, int], groups: RowGroups, chunk_rows: int) -> Iterator[Row]:
+    first, stop = span
+    rows = groups.read(first * chunk_rows, min(stop * chunk_rows, groups.starts[-1]))
+    return _array_rows(numbered_batches(rows, chunk_rows), first)
+
+
+def folder_source(location: Location, image: ImageSpec, chunk_rows: int) -> Source:
+    """Open a folder of images, or one image. Only names are sent; workers decode the images, in threads."""
+    counter = count()
+    fingerprint = hash_listing(file for file, _ in zip(location.files(), counter, strict=False))
+    rows = next(counter)
+    if not rows:
+        raise DataError(f"{location.name} holds no files: give a folder of images")
+    batches = partial(_decoded_batches, location=location, is_folder=location.is_folder(), image=image)
+    read = partial(_read_names, location=location, chunk_rows=chunk_rows)
+    return Source(fingerprint, rows, chunk_rows, [(0, None)], read, batches)
+
+
+def _read_names(_: Span, location: Location, chunk_rows: int) -> Iterator[Row]:
+    names = (os.fsencode(name) for name, _ in location.files())  # bytes: names need not be UTF-8
+    for chunk, names_of_chunk in enumerate(iter(lambda: list(islice(names, chunk_rows)), [])):
+        yield {"chunk": chunk, "names": names_of_chunk}
+
+
+def _decoded_batches(row: Row, location: Location, is_folder: bool, image: ImageSpec) -> Iterator[Batch]:
+    names = [os.fsdecode(name) for name in row["names"]]
+    files = ((writable(name), location / name if is_folder else location) for name in names)
+    return image_batches(((name, partial(_read_pixels, file, image)) for name, file in files), image, IMAGE_ROWS)
+
+
+def _read_pixels(file: Location, image: ImageSpec) -> Pixels:
+    if (path := file.local) is not None:
+        return read_image(path, image, file.name)
+    try:
+        content = file.read()
+    except DataError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise BesnnError(str(error)) from error  # the store failed: that stops the run, and is no error of the image
+    return decode_image(content, image, file.name)

@@ -1,0 +1,197 @@
+"""Feature densities: what every density must do, then each against an independent oracle."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import multivariate_normal
+from sklearn.covariance import oas
+from sklearn.neighbors import NearestNeighbors
+
+from besnn.detection import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
+from besnn.detection.densities.nearest_neighbour import STORAGES, Storage, decode_rows, encode_rows
+from besnn.errors import InputError, NotReadyError
+
+MEMBERS, DIMENSION = 2, 6
+LABELS = torch.arange(300) % 3
+
+
+def features(n: int, seed: int, shift: float = 0.0) -> torch.Tensor:
+    """Three classes with correlated features, apart by a few standard deviations."""
+    generator = torch.Generator().manual_seed(seed)
+    fixed = torch.Generator().manual_seed(7)
+    mixing = torch.randn(MEMBERS, DIMENSION, DIMENSION, generator=fixed)
+    centres = 6 * torch.randn(MEMBERS, 3, DIMENSION, generator=fixed)
+    return torch.randn(MEMBERS, n, DIMENSION, generator=generator) @ mixing + centres[:, torch.arange(n) % 3] + shift
+
+
+def fitted(name: str) -> Density:
+    return DENSITIES[name]().fit(features(300, 0), LABELS)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+class TestEveryDensity:
+    def test_strange_inputs_score_higher(self, name: str) -> None:
+        density = fitted(name)
+        ordinary, strange = density.score(features(60, 1)), density.score(features(60, 2, shift=20.0))
+        assert ordinary.shape == (60,)
+        assert strange.median() > ordinary.max()
+
+    def test_a_saved_density_scores_the_same(self, name: str) -> None:
+        density = fitted(name)
+        again = DENSITIES[name].from_state({key: value.clone() for key, value in density.state().items()})
+        assert torch.equal(again.score(features(60, 1)), density.score(features(60, 1)))
+        assert again.state().keys() == density.state().keys()
+        assert all(torch.equal(again.state()[key], value) for key, value in density.state().items())
+
+    def test_a_copy_of_a_density_that_has_scored_scores_the_same(self, name: str) -> None:
+        density = fitted(name)
+        scores = density.score(features(60, 1))
+        assert torch.equal(copy.deepcopy(density).score(features(60, 1)), scores)
+
+    def test_scores_each_input_by_itself(self, name: str) -> None:
+        density, batch = fitted(name), features(20, 1)
+        one_by_one = torch.cat([density.score(batch[:, [row]]) for row in range(20)])
+        torch.testing.assert_close(density.score(batch), one_by_one)
+        assert density.score(batch[:, :0]).shape == (0,)
+
+    def test_averages_over_the_members(self, name: str) -> None:
+        training, batch = features(300, 0), features(20, 1)
+        alone = [DENSITIES[name]().fit(training[[m]], LABELS).score(batch[[m]]) for m in range(MEMBERS)]
+        torch.testing.assert_close(fitted(name).score(batch), torch.stack(alone).mean(dim=0))
+
+    def test_refuses_to_score_before_it_is_fitted(self, name: str) -> None:
+        with pytest.raises(NotReadyError, match="fit"):
+            DENSITIES[name]().score(features(5, 0))
+        with pytest.raises(NotReadyError, match="fit"):
+            DENSITIES[name]().state()
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            (torch.zeros(2, 5), r"shape \[2, 5\]"),
+            (torch.zeros(2, 5, 6, dtype=torch.long), r"torch\.int64"),
+            (torch.full((2, 5, 6), torch.nan), "NaN or infinite"),
+            (torch.zeros(3, 5, 6), r"fitted on \[2, n, 6\]"),
+            (torch.zeros(2, 5, 7), r"fitted on \[2, n, 6\]"),
+            ([[[1.0]]], "list"),
+        ],
+    )
+    def test_refuses_other_features(self, name: str, wrong: torch.Tensor, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            fitted(name).score(wrong)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize(("storage", "tolerance"), [("float16", 1e-3), ("int8", 2e-2)])
+def test_nearest_neighbours_equal_scikit_learn(metric: str, storage: Storage, tolerance: float) -> None:
+    training, batch = features(300, 0), features(40, 1)
+    found = NearestNeighbourDensity(k=7, metric=metric, storage=storage).fit(training).score(batch)
+    expected = np.mean(
+        [
+            NearestNeighbors(n_neighbors=7, algorithm="brute", metric=metric).fit(t).kneighbors(b)[0][:, -1]
+            for t, b in zip(training.double().numpy(), batch.double().numpy(), strict=True)
+        ],
+        axis=0,
+    )
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * 1e-1)
+
+
+def test_cosine_ignores_length() -> None:
+    density, batch = NearestNeighbourDensity().fit(features(300, 0)), features(40, 1)
+    torch.testing.assert_close(density.score(batch * 1e3), density.score(batch))
+
+
+def test_a_subset_is_drawn_by_its_seed() -> None:
+    training, batch = features(300, 0), features(40, 1)
+    scores = [NearestNeighbourDensity(k=3, max_rows=50, seed=seed).fit(training).score(batch) for seed in (0, 0, 1)]
+    assert torch.equal(scores[0], scores[1])
+    assert not torch.equal(scores[0], scores[2])
+    state = NearestNeighbourDensity(k=3, max_rows=50).fit(training).state()
+    assert state["codes"].shape == (MEMBERS, 50, DIMENSION)
+
+
+@pytest.mark.parametrize(("storage", "bytes_a_number"), [("float16", 2), ("int8", 1)])
+def test_stores_what_it_says(storage: Storage, bytes_a_number: int) -> None:
+    state = NearestNeighbourDensity(storage=storage).fit(features(300, 0)).state()
+    size = sum(value.numel() * value.element_size() for value in state.values())
+    assert size == MEMBERS * 300 * (bytes_a_number * DIMENSION + 4) + 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k": 301}, "k=301"),
+        ({"k": 0}, "k=0"),
+        ({"k": 20, "max_rows": 10}, "k=20"),
+        ({"metric": "manhattan"}, "'manhattan'"),
+        ({"storage": "int4"}, "'int4'"),
+    ],
+)
+def test_nearest_neighbours_refuse_wrong_settings(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        NearestNeighbourDensity(**settings).fit(features(300, 0))
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@given(
+    rows=arrays(np.float32, (4, 5), elements=st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False) | st.just(0.0))
+)
+def test_compact_rows_err_as_little_as_they_say(storage: Storage, rows: np.ndarray) -> None:
+    decoded = decode_rows(*encode_rows(torch.from_numpy(rows), storage)).numpy().astype(np.float64)
+    largest = np.abs(rows).max(axis=1, keepdims=True).astype(np.float64)
+    allowed = np.abs(rows) * 2.0**-11 + largest * 2.0**-24 if storage == "float16" else largest / 253
+    assert (np.abs(decoded - rows) <= allowed * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize("covariance", ["shared", "class"])
+@pytest.mark.parametrize("shrinkage", [None, 0.0, 0.2])
+def test_gaussians_equal_scipy(covariance: str, shrinkage: float | None) -> None:
+    training, batch = features(300, 0).double().numpy(), features(40, 1)
+    expected = np.zeros(40)
+    for x, queries in zip(training, batch.double().numpy(), strict=True):
+        means = [x[c == LABELS].mean(axis=0) for c in range(3)]
+        spread = [x[c == LABELS] - means[c] for c in range(3)]
+        groups = spread if covariance == "class" else [np.concatenate(spread)] * 3
+        densities = []
+        for mean, group in zip(means, groups, strict=True):
+            empirical = group.T @ group / len(group)
+            if shrinkage is None:
+                shrunk, _ = oas(group, assume_centered=True)
+            else:
+                shrunk = (1 - shrinkage) * empirical + shrinkage * np.trace(empirical) / DIMENSION * np.eye(DIMENSION)
+            densities.append(multivariate_normal(mean, shrunk).logpdf(queries))
+        expected -= np.max(densities, axis=0) / MEMBERS
+    found = ClassGaussianDensity(covariance, shrinkage).fit(features(300, 0), LABELS).score(batch)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_gaussians_survive_dead_features_and_gaps_between_labels() -> None:
+    training = features(300, 0)
+    training[..., 2] = 0.0
+    density = ClassGaussianDensity().fit(training, LABELS * 5)
+    assert density.state()["means"].shape == (MEMBERS, 3, DIMENSION)
+    ordinary = training[:, :10]
+    alive = ordinary.clone()
+    alive[..., 2] = 1.0
+    assert (density.score(alive) > density.score(ordinary)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels", "message"),
+    [
+        ({"covariance": "full"}, LABELS, "'full'"),
+        ({"shrinkage": 1.5}, LABELS, r"shrinkage=1\.5"),
+        ({}, LABELS[:-1], r"shape \[299\]"),
+        ({}, LABELS.float(), "dtype float"),
+        ({"covariance": "class"}, torch.cat([LABELS[:-1], torch.tensor([9])]), "singular"),
+        ({"shrinkage": 0.0}, torch.arange(300), "singular"),
+    ],
+)
+def test_gaussians_refuse_what_they_cannot_fit(settings: dict[str, object], labels: torch.Tensor, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ClassGaussianDensity(**settings).fit(features(300, 0), labels)

@@ -1,0 +1,363 @@
+"""Running the service: stopping, restarting and losing a worker; addresses; the limit on request heads."""
+
+import asyncio
+import contextlib
+import gc
+import http.client
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+import torch
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+from uvicorn.config import STARTUP_FAILURE
+
+from besnn import Detector
+from besnn.data import two_moons
+from besnn.errors import DataError
+from besnn.serve import Settings, server
+from besnn.serve.drift import Traffic
+from besnn.serve.server import MAX_HEAD_BYTES, LimitedHeads, WorkerApp, freeze_objects, listen, run, url_of
+from besnn.storage.model_file import read_header
+
+PATIENCE = 120  # seconds; a loaded machine may need long to start a process
+
+
+def ask(url: str, rows: np.ndarray) -> list[float]:
+    """The scores of some rows, over a new connection, which any worker may take."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+    try:
+        connection.request("POST", "/v1/predict", json.dumps({"inputs": rows.tolist()}), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert response.status == 200
+        return [row["score"] for row in json.loads(response.read())["predictions"]]
+    finally:
+        connection.close()
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def is_up(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/v2/health/ready", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+class Conversation:
+    """A request that the service has taken, for it has said that it waits for the body."""
+
+    def __init__(self, url: str, body: bytes) -> None:
+        self.body = body
+        host, port = url.removeprefix("http://").split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        head = f"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        self.socket.sendall(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert self.socket.recv(100).startswith(b"HTTP/1.1 100 ")
+
+    def finish(self) -> bytes:
+        """Sends the body; the whole answer."""
+        with self.socket:
+            self.socket.sendall(self.body)
+            answer = b""
+            while more := self.socket.recv(65536):
+                answer += more
+        return answer
+
+
+def test_stopping_answers_what_was_accepted_and_keeps_the_stream(
+    model_file: Path, moons_detector: Detector, tmp_path: Path, served
+):
+    state = tmp_path / "drift.sqlite"
+    points = two_moons(40, seed=12).inputs.reshape(8, 5, 2)
+    with served(str(model_file), "--drift-state", str(state)) as service:
+        assert eventually(lambda: is_up(service.url))
+        taken = [Conversation(service.url, json.dumps({"inputs": rows.tolist()}).encode()) for rows in points]
+        service.process.terminate()
+        assert eventually(lambda: not is_up(service.url))  # nothing new is taken
+        answers = [conversation.finish() for conversation in taken]
+        assert service.process.wait(30) in (0, -signal.SIGTERM)
+        service.drained()
+        lines = [json.loads(line) for line in service.lines]
+    for rows, answer in zip(points, answers, strict=True):
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        scores = [row["score"] for row in json.loads(body)["predictions"]]
+        np.testing.assert_allclose(scores, moons_detector.predict(rows).score, rtol=1e-5)
+    assert [line["status"] for line in lines if line.get("route") == "/v1/predict"] == [200] * 8
+    assert moons_detector.threshold is not None
+    restarted = Traffic(moons_detector.threshold, Settings(drift_state=state))
+    assert restarted.report().steps == points.size // 2
+    restarted.close()
+
+
+def workers_of(supervisor: int) -> set[int]:
+    """The live worker processes, by their ids."""
+    found = set()
+    for child in psutil.Process(supervisor).children():
+        with contextlib.suppress(psutil.Error):  # it may die while it is looked at
+            if any("spawn_main" in argument for argument in child.cmdline()):
+                found.add(child.pid)
+    return found
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_no_answer_is_wrong(model_file: Path, moons_detector: Detector, served):
+    points = two_moons(400, seed=11).inputs.reshape(100, 4, 2)
+    expected = moons_detector.predict(points.reshape(-1, 2)).score.reshape(100, 4)
+    stop = threading.Event()
+    answers, lost = [], []
+
+    with served(str(model_file), "--workers", "2") as service:
+        assert eventually(lambda: is_up(service.url))
+
+        def workers() -> set[int]:
+            return workers_of(service.process.pid)
+
+        def client(number: int) -> None:
+            turn = number
+            while not stop.is_set():
+                turn = (turn + 7) % 100
+                try:
+                    answers.append(np.allclose(ask(service.url, points[turn]), expected[turn], rtol=1e-5, atol=1e-6))
+                except (OSError, http.client.HTTPException) as error:
+                    lost.append(error)
+                time.sleep(0.05)  # leaves a single core some time for the new worker
+
+        assert eventually(lambda: len(workers()) == 2)
+        with ThreadPoolExecutor(4) as clients:
+            try:
+                for number in range(4):
+                    clients.submit(client, number)
+                assert eventually(lambda: len(answers) > 20)
+                before = workers()
+                os.kill(min(before), signal.SIGKILL)
+                at_kill = len(answers)
+                assert eventually(lambda: len(workers()) == 2 and workers() != before)
+                count = len(answers)
+                assert eventually(lambda: len(answers) > count + 20)
+            finally:
+                stop.set()
+        assert all(answers)
+        assert len(lost) <= 4  # those that the victim had in hand, one a client at most
+
+        def steps() -> int:
+            return httpx.get(f"{service.url}/v1/drift").json()["steps"]
+
+        # Both workers feed one stream, each once a second; only what the victim had not yet handed on stays away from it.
+        by_living = len(answers) - at_kill - 4  # the victim's last answers, one a client at most, may be counted after the kill
+        assert eventually(lambda: steps() >= 4 * by_living)
+        assert steps() <= 4 * (len(answers) + len(lost))
+        metrics = httpx.get(f"{service.url}/metrics").text
+        service.process.terminate()
+        assert service.process.wait(PATIENCE) == 0
+
+    total = sum(
+        float(line.split()[-1]) for line in metrics.splitlines() if line.startswith('besnn_requests_total{method="POST"')
+    )
+    # The dead worker's counts are included, but for answers that it had sent and not yet counted, one a client at most.
+    assert len(answers) - 4 <= total <= len(answers) + len(lost)
+
+
+def test_a_port_in_use_is_named():
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(DataError, match=rf"^cannot listen on 127.0.0.1 port {port} \(Address already in use\): "):
+            listen("127.0.0.1", port)
+
+
+def test_a_host_that_does_not_exist_is_named():
+    with pytest.raises(DataError, match=r"no-such-host\.invalid"):
+        listen("no-such-host.invalid", 8000)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_an_address_of_version_6_is_written_in_brackets():
+    try:
+        listener = listen("::1", 0)
+    except DataError:
+        pytest.skip("this machine has no IPv6 loopback address")
+    with listener:
+        assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def kept_process() -> Iterator[None]:
+    """Puts logging, threads and garbage collection back as they were."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    gc.unfreeze()
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("kept_process")
+def test_a_worker_makes_its_own_service(model_file: Path, moons_detector: Detector, capsys: pytest.CaptureFixture[str]):
+    example = {"kind": "known", "input": [1.0, 2.0]}
+    app = WorkerApp(model_file, read_header(model_file)["sha256"], Settings(model_name="own"), [example], 2, "cpu")()
+
+    async def ask() -> list[dict]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            paths = ("/v1/examples", "/v2/models/own")
+            return [(await client.get(path)).json() for path in paths]
+
+    examples, metadata = asyncio.run(ask())
+    assert examples == {"examples": [example]}
+    assert metadata["name"] == "own"
+    (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines() if '"/v1/examples"' in text]
+    assert line["status"] == 200
+
+
+@pytest.mark.usefixtures("kept_process")
+def test_a_worker_takes_no_other_model_than_the_rest_have(
+    model_file: Path, digits_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "served.safetensors"
+    make_app = WorkerApp(path, read_header(model_file)["sha256"], Settings(), [], 1, "cpu")
+    for found, reason in ((None, "does not exist"), (digits_file, "is not the file that the service was started with")):
+        if found is not None:
+            shutil.copy(found, path)
+        with pytest.raises(SystemExit) as refused:
+            make_app()
+        (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
+        assert refused.value.code == STARTUP_FAILURE  # tells the supervisor not to try again
+        assert (line["level"], line["event"]) == ("error", "model not loaded")
+        assert f"{path} {reason}" in line["reason"]
+
+
+@pytest.mark.usefixtures("kept_process")
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="only the main thread gets signals")
+def test_a_service_whose_workers_cannot_start_ends(
+    model_file: Path, moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server, "_SILENT_SECONDS", 5)
+    path = tmp_path / "served.safetensors"
+    whole = model_file.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # the header is as it was, and the digest in it
+    with listen("127.0.0.1", 0) as listener, pytest.raises(DataError, match="a worker could not start"):
+        run(moons_detector, path, Settings(), [], listener, workers=2)
+    assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+
+
+@pytest.mark.usefixtures("kept_process")
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="only the main thread gets signals")
+def test_an_interrupt_ends_it_in_good_order(model_file: Path, moons_detector: Detector):
+    with listen("127.0.0.1", 0) as listener:
+        url = url_of(listener)
+        statuses = []
+
+        def interrupt() -> None:
+            if eventually(lambda: is_up(url)):
+                statuses.append(httpx.get(f"{url}/v1/model").status_code)
+                signal.raise_signal(signal.SIGINT)
+
+        client = threading.Thread(target=interrupt)
+        client.start()
+        with contextlib.suppress(KeyboardInterrupt):  # the event loop mostly passes it on, but may end before it comes to that
+            run(moons_detector, model_file, Settings(), [], listener)
+        client.join()
+    assert statuses == [200]
+    assert not is_up(url)
+
+
+def is_collected(thing: object) -> bool:
+    return any(each is thing for each in gc.get_objects())
+
+
+def test_freezing_exempts_present_objects_from_collection_but_not_new_ones():
+    old: list[object] = []
+    assert is_collected(old)
+    try:
+        freeze_objects()
+        new: list[object] = []
+        assert not is_collected(old)
+        assert is_collected(new)
+    finally:
+        gc.unfreeze()
+
+
+async def count_bytes(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that answers with the length of the body."""
+    body = await Request(scope, receive).body()
+    await PlainTextResponse(str(len(body)))(scope, receive, send)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    with listen("127.0.0.1", 0) as listener:
+        counting = uvicorn.Server(uvicorn.Config(count_bytes, http=LimitedHeads, log_config=None, ws="none", lifespan="off"))
+        thread = threading.Thread(target=counting.run, args=([listener],), daemon=True)
+        thread.start()
+        while not counting.started:
+            time.sleep(0.01)
+        yield listener.getsockname()
+        counting.should_exit = True
+        thread.join(30)
+
+
+def flood(connection: socket.socket, start: bytes) -> None:
+    """Sends a head that is far longer than allowed."""
+    connection.sendall(start)
+    for _ in range(MAX_HEAD_BYTES // 64):
+        connection.sendall(b"a" * 4096)
+        time.sleep(0.0005)
+
+
+@pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Endless: "])
+def test_an_endless_head_is_cut_off(start: bytes, address: tuple[str, int]):
+    with socket.create_connection(address, timeout=30) as connection, pytest.raises((ConnectionResetError, BrokenPipeError)):
+        flood(connection, start)
+
+
+def test_a_long_head_is_told_its_limit(address: tuple[str, int]):
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * MAX_HEAD_BYTES)
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"longer than 65536 bytes" in answer
+
+
+def test_many_requests_and_long_bodies_on_one_connection_are_answered(address: tuple[str, int]) -> None:
+    connection = http.client.HTTPConnection(*address, timeout=30)
+    for size in (0, 10, 500_000, 3, 70_000, MAX_HEAD_BYTES, 1_000_000):
+        connection.request("POST", "/", body=b"x" * size, headers={"X-Half": "a" * (MAX_HEAD_BYTES // 2)})
+        assert connection.getresponse().read() == str(size).encode()
+    connection.close()
+
+
+def test_requests_sent_without_waiting_are_answered(address: tuple[str, int]) -> None:
+    request = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n" + b"x" * 50_000
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(5 * request)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 5:
+            received = connection.recv(65536)
+            assert received
+            answers += received
+    assert answers.count(b"50000") == 5

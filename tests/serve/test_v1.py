@@ -1,0 +1,233 @@
+import base64
+import io
+import json
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from besnn import Detector
+from besnn.data import Dataset, two_moons
+from besnn.detector import Predictions
+from besnn.serve.inputs import QUICK_BYTES
+
+FORM = {"Content-Type": "multipart/form-data; boundary=x"}
+POINTS = two_moons(7, seed=3).inputs
+
+
+def png(pixels: np.ndarray, format: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format)
+    return file.getvalue()
+
+
+def check(answer: list[dict], expected: Predictions) -> None:
+    """That an answer says what the detector says."""
+    assert [row["label"] for row in answer] == expected.labels.tolist()
+    assert [row["is_ood"] for row in answer] == expected.is_ood.tolist()
+    for name in ("probabilities", "score", "p_value"):
+        np.testing.assert_allclose([row[name] for row in answer], getattr(expected, name), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_of_a_table(moons_client: httpx.Client, moons_detector: Detector):
+    response = moons_client.post("/v1/predict", json={"inputs": POINTS.tolist()})
+    assert response.status_code == 200
+    rows = response.json()["predictions"]
+    assert set(rows[0]) == {"label", "probabilities", "score", "p_value", "is_ood"}
+    check(rows, moons_detector.predict(POINTS))
+
+
+def test_each_member_speaks_if_asked(moons_client: httpx.Client, moons_detector: Detector):
+    rows = moons_client.post("/v1/predict?members=true", json={"inputs": POINTS.tolist()}).json()["predictions"]
+    expected = moons_detector.predict(POINTS)
+    for place, row in enumerate(rows):
+        labels = [moons_detector.class_names[index] for index in expected.member_labels[:, place]]
+        assert [member["label"] for member in row["members"]] == labels
+        probabilities = [member["probability"] for member in row["members"]]
+        np.testing.assert_allclose(probabilities, expected.member_probabilities[:, place], rtol=1e-5)
+
+
+def test_pixels_files_and_base64_are_answered_alike(
+    digits_client: httpx.Client, digits_detector: Detector, digit_data: Dataset
+):
+    images = digit_data.inputs[:4]
+    expected = digits_detector.predict(images)
+    files = [png(image[0]) for image in images]
+    as_pixels = digits_client.post("/v1/predict", json={"inputs": images.tolist()})
+    as_text = digits_client.post("/v1/predict", json={"inputs": [base64.b64encode(file).decode() for file in files]})
+    as_files = digits_client.post("/v1/predict", files=[("images", ("x.png", file)) for file in files])
+    for response in (as_pixels, as_text, as_files):
+        assert response.status_code == 200, response.text
+        check(response.json()["predictions"], expected)
+
+
+def test_pixels_and_base64_may_be_mixed(digits_client: httpx.Client, digits_detector: Detector, digit_data: Dataset):
+    images = digit_data.inputs[:2]
+    inputs = [images[0].tolist(), base64.b64encode(png(images[1][0])).decode()]
+    check(digits_client.post("/v1/predict", json={"inputs": inputs}).json()["predictions"], digits_detector.predict(images))
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
+def test_a_photograph_of_any_size_is_brought_to_the_models(digits_client: httpx.Client, format: str):
+    photograph = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+    response = digits_client.post("/v1/predict", files={"image": ("photo", png(photograph, format))})
+    assert response.status_code == 200
+    assert len(response.json()["predictions"]) == 1
+
+
+def test_inputs_that_are_not_observed_leave_no_trace(moons_client: httpx.Client):
+    before = moons_client.get("/v1/drift").json()["steps"]
+    moons_client.post("/v1/predict?observe=false", json={"inputs": POINTS.tolist()})
+    assert moons_client.get("/v1/drift").json()["steps"] == before
+    moons_client.post("/v1/predict", json={"inputs": POINTS.tolist()})
+    assert moons_client.get("/v1/drift").json()["steps"] == before + len(POINTS)
+
+
+def test_a_huge_number_is_an_answer_not_a_failure(moons_client: httpx.Client):
+    row = moons_client.post("/v1/predict", json={"inputs": [[1e308, -1e308]]}).json()["predictions"][0]
+    assert row["is_ood"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ("", 400, "json-invalid"),
+        ('{"inputs": [[1, 2]', 400, "json-invalid"),
+        ("[" * 1000, 400, "json-invalid"),
+        ("[" * 10_000, 422, "input-invalid"),
+        ('{"inputs": [[1, NaN]]}', 422, "input-invalid"),
+        ("[]", 422, "input-invalid"),
+        ("{}", 422, "input-invalid"),
+        ('{"inputs": []}', 422, "input-invalid"),
+        ('{"inputs": [[1, 2, 3]]}', 422, "input-invalid"),
+        ('{"inputs": [[1]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, "2"]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, true]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, null]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, 1e400]]}', 422, "input-invalid"),
+        (f'{{"inputs": [[1, 1{"0" * 400}]]}}', 422, "input-invalid"),
+        ('{"inputs": [[1, 2]], "colour": "red"}', 422, "input-invalid"),
+        ('{"inputs": ["aGVsbG8="]}', 422, "input-invalid"),
+        ('{"inputs": [[1, Infinity]]}', 422, "input-invalid"),
+        ('{"inputs": [[-Infinity, 1]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, 2], [3]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, [2]]]}', 422, "input-invalid"),
+        ('{"inputs": [[1, {}]]}', 422, "input-invalid"),
+        ('{"inputs": [[]]}', 422, "input-invalid"),
+        (f'{{"inputs": {"[" * 900}{"]" * 900}}}', 400, "json-invalid"),
+        ('{"inputs": [[1, 2]]} {}', 400, "json-invalid"),
+        (b'{"inputs": [[1, 2]], "\xff": 0}', 400, "json-invalid"),
+        ('{"inputs": [[1, 2]]}'.encode("utf-16"), 400, "json-invalid"),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, QUICK_BYTES], ids=["short", "long"])
+def test_a_wrong_body_is_refused(moons_client: httpx.Client, body: str | bytes, status: int, code: str, padding: int):
+    body = (body.encode() if isinstance(body, str) else body) + b" " * padding  # a long one is read in a thread
+    response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+def test_long_bodies_are_answered_as_short_ones_are(
+    digits_client: httpx.Client, digits_detector: Detector, digit_data: Dataset
+):
+    images = digit_data.inputs[:2]
+    body = json.dumps({"inputs": images.tolist()})
+    for padding in (0, QUICK_BYTES):
+        response = digits_client.post("/v1/predict", content=body + " " * padding, headers={"Content-Type": "application/json"})
+        check(response.json()["predictions"], digits_detector.predict(images))
+
+
+def test_of_a_field_that_comes_twice_the_last_counts(moons_client: httpx.Client, moons_detector: Detector):
+    body = f'{{"inputs": [[9, 9]], "inputs": {POINTS.tolist()}}}'
+    response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
+    check(response.json()["predictions"], moons_detector.predict(POINTS))
+
+
+def test_as_many_inputs_as_allowed_and_no_more(moons_detector: Detector, start):
+    with start(moons_detector, max_rows=2000) as client:
+        for rows, status in ((2000, 200), (2001, 422), (50_000, 422)):
+            assert client.post("/v1/predict", json={"inputs": [[0.5, 0.5]] * rows}).status_code == status
+
+
+def test_the_problem_names_the_place(moons_client: httpx.Client):
+    response = moons_client.post("/v1/predict", json={"inputs": [[1, 2], [3, "x"]]})
+    assert response.json()["detail"].startswith("inputs.1.1: ")
+
+
+@pytest.mark.parametrize("pixel", [-1, 256, 0.5, "7", True])
+def test_pixels_are_whole_numbers_from_0_to_255(digits_client: httpx.Client, pixel: object):
+    image = [[[0] * 8 for _ in range(8)]]
+    image[0][3][4] = pixel
+    response = digits_client.post("/v1/predict", json={"inputs": [image]})
+    assert (response.status_code, response.json()["code"]) == (422, "input-invalid")
+
+
+@pytest.mark.parametrize("text", ["not base64!", "aGVsbG8=", "", "é"])
+def test_text_that_is_no_image_is_refused(digits_client: httpx.Client, text: str):
+    response = digits_client.post("/v1/predict", json={"inputs": [text]})
+    assert (response.status_code, response.json()["code"]) == (422, "image-unreadable")
+
+
+def test_one_bad_file_is_named(digits_client: httpx.Client, digit_data: Dataset):
+    good, bad = png(digit_data.inputs[0][0]), b"GIF89a..."
+    response = digits_client.post("/v1/predict", files=[("images", ("a", good)), ("images", ("b", bad))])
+    assert response.status_code == 422
+    assert response.json()["detail"].startswith("image 2 of 2 ")
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "code"),
+    [
+        (b"{}", {"Content-Type": "text/plain"}, 415, "media-type-unsupported"),
+        (b"{}", {}, 415, "media-type-unsupported"),
+        (b"\x1f\x8b", {"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415, "encoding-unsupported"),
+        (b"", {"Content-Type": "multipart/form-data"}, 400, "multipart-invalid"),
+        (b"junk", FORM, 400, "multipart-invalid"),
+        (b"--x--\r\n", FORM, 422, "input-invalid"),
+        (b'--x\r\nContent-Disposition: form-data; name="colour"\r\n\r\nred\r\n--x--\r\n', FORM, 422, "input-invalid"),
+        (b'--x\r\nContent-Disposition: form-data; name="a"; filename="b"\r\n\r\ncut o', FORM, 400, "multipart-invalid"),
+    ],
+)
+def test_other_bodies_are_refused(digits_client: httpx.Client, content: bytes, headers: dict, status: int, code: str):
+    response = digits_client.post("/v1/predict", content=content, headers=headers)
+    assert (response.status_code, response.json()["code"]) == (status, code), response.text
+
+
+def test_more_files_than_allowed_are_refused(digits_detector: Detector, digit_data: Dataset, start):
+    file = png(digit_data.inputs[0][0])
+    with start(digits_detector, max_rows=2) as client:
+        for count, status in ((2, 200), (3, 422)):
+            assert client.post("/v1/predict", files=[("images", ("a", file))] * count).status_code == status
+
+
+def test_a_table_model_takes_no_files(moons_client: httpx.Client):
+    assert moons_client.post("/v1/predict", files={"image": ("x.png", b"x")}).status_code == 415
+
+
+def test_an_unknown_parameter_is_refused(moons_client: httpx.Client):
+    response = moons_client.post("/v1/predict?colour=red", json={"inputs": POINTS.tolist()})
+    assert (response.status_code, response.json()["code"]) == (422, "parameter-invalid")
+
+
+def test_the_model_describes_itself(moons_client: httpx.Client, moons_detector: Detector):
+    info = moons_client.get("/v1/model").json()
+    threshold = moons_detector.threshold
+    assert threshold is not None
+    assert info["kind"] == "table"
+    assert (info["members"], info["mirror"]) == (moons_detector.model.members, False)
+    assert info["input_shape"] == [2]
+    assert info["class_names"] == ["upper", "lower"]
+    assert info["calibration"]["threshold"] == threshold.threshold
+    assert info["calibration"]["quantiles"][0] == float(threshold.scores.min())
+    assert info["calibration"]["quantiles"][-1] == float(threshold.scores.max())
+
+
+@pytest.mark.parametrize(
+    ("client", "wanted"),
+    [("moons_client", "each input as 2 numbers"), ("digits_client", "each input as 1 × 8 × 8 pixels from 0 to 255, or a file")],
+)
+def test_a_refusal_says_what_is_wanted(request: pytest.FixtureRequest, client: str, wanted: str):
+    response = request.getfixturevalue(client).post("/v1/predict", json={"inputs": [[1, 2, 3]]})
+    assert response.status_code == 422
+    assert wanted in response.json()["detail"]

@@ -1,0 +1,119 @@
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from besnn.errors import InputError
+from besnn.training import make_fabric
+from besnn.training.device import GraphedStep, keep_freed_memory
+
+
+@pytest.fixture(autouse=True)
+def _precision_as_it_was():
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(("precision", "matmul"), [("fp32", "highest"), ("tf32", "high"), ("bf16", "highest")])
+def test_precision(precision, matmul):
+    fabric = make_fabric(precision, accelerator="cpu")
+    assert fabric.device.type == "cpu"
+    assert torch.get_float32_matmul_precision() == matmul
+    module = fabric.setup(torch.nn.Linear(2, 2))
+    with fabric.autocast():
+        assert (module.weight @ torch.ones(2, 1)).dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"accelerator": "abacus"}, "device 'abacus' is unknown: use auto"),
+        ({"accelerator": "cpu", "strategy": "abacus"}, "strategy='abacus' is not available on this machine"),
+    ],
+)
+def test_devices_that_are_not_available_are_refused_in_one_line(options, words):
+    with pytest.raises(InputError, match=words) as caught:
+        make_fabric(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_precision():
+    with pytest.raises(InputError, match="'fp8' is unknown: use one of fp32, tf32, bf16"):
+        make_fabric("fp8")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="records CUDA graphs")
+def test_recorded_steps_give_the_gradients_of_plain_ones():
+    device = torch.device("cuda")
+    layer = torch.nn.Linear(3, 2, device=device)
+
+    def step(x, labels, factors):
+        layer.zero_grad(set_to_none=False)
+        noisy = x + torch.rand_like(x)
+        terms = {"loss": factors["loss"] * torch.nn.functional.cross_entropy(layer(noisy), labels)}
+        terms["loss"].backward()
+        return terms
+
+    graphed = GraphedStep(step, warm_up=2)
+    for number in range(8):
+        x, labels = torch.randn(5, 3, device=device), torch.randint(2, (5,), device=device)
+        factors = {"loss": float(number % 2 + 1)}
+        torch.manual_seed(number)
+        loss = graphed(x, labels, factors)["loss"].clone()
+        gradient = layer.weight.grad.clone()
+        torch.manual_seed(number)
+        torch.testing.assert_close(loss, step(x, labels, factors)["loss"])
+        torch.testing.assert_close(gradient, layer.weight.grad)
+    assert len(graphed.recorded) == 2
+
+
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is about glibc's malloc")
+SIZE, TIMES = 64 * 2**20, 20
+SCRIPT = f"""
+import json, os, resource, torch
+from besnn.training.device import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range({TIMES}):
+        torch.ones({SIZE}, dtype=torch.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def held():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+found = {{"usual": faults(), "before": held()}}
+with keep_freed_memory():
+    faults()  # pieces in use here and there keep the first ones from being taken again
+    found["kept"] = faults()
+    torch.ones(4 * {SIZE}, dtype=torch.uint8)
+    found["within"] = held()
+found["after"] = held()
+print(json.dumps(found))
+"""
+
+
+@needs_glibc
+def test_pages_are_cleared_once_and_go_back_in_the_end():
+    """Measured in a process of its own, by the pages that the system had to clear and the bytes that the process holds."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_", "LD_"))}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["kept"] < found["usual"] / 4
+    assert found["within"] - found["before"] > 3 * SIZE
+    assert found["after"] - found["before"] < SIZE
+
+
+def test_malloc_options_of_the_user_stay(monkeypatch):
+    def refuse(name):
+        raise AssertionError("malloc's options were changed")
+
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")
+    monkeypatch.setattr("ctypes.CDLL", refuse)
+    with keep_freed_memory():
+        pass
