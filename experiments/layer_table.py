@@ -12,15 +12,24 @@ from experiments.rendering import Table
 
 
 def layer_table(results: Path, in_name: str, backbone: str) -> Table:
-    """A row a setting of the hunt: nearest neighbours at each layer, and several of them combined with the paper's score."""
+    """One row per setting: nearest neighbours at each layer, and several of them combined with the paper's score.
+
+    Where settings were repeated, only those with the most seeds are shown.
+    """
     layers = CANDIDATES[backbone]
     names = [*map(score_name, layers), COMBINED_LAYERS]
-    records = [fields for fields in hunt_records(results, in_name) if COMBINED_LAYERS in fields["made_up"]]
-    rows = [Row((fields["variant"], *(shown_auroc(fields, name) for name in names))) for fields in records]
+    by_setting: dict[str, list[dict[str, Any]]] = {}
+    for fields in hunt_records(results, in_name):
+        if COMBINED_LAYERS in fields["made_up"]:
+            by_setting.setdefault(fields["variant"], []).append(fields)
+    most = max(map(len, by_setting.values()), default=0)
+    repeated = {variant: seeds for variant, seeds in by_setting.items() if len(seeds) == most}
+    records = [seeds[0] for seeds in repeated.values()]
+    rows = [Row((variant, *(shown_auroc(seeds, name) for name in names))) for variant, seeds in repeated.items()]
     header = ("Setting", *layers, "All, combined")
     note = (
         "Nearest neighbours among the features of one layer, a map averaged over its places, or of several (with a +), maps "
-        "averaged over a 2 × 2 grid; {}. Mean AUROC over the kinds of made-up outliers, one seed."
+        "averaged over a 2 × 2 grid; {}. Mean AUROC over the kinds of made-up outliers."
     )
     together = "last, all of them and tempered entropy combined"
     if any(_sets_layers_apart(fields) for fields in records):
@@ -37,4 +46,4 @@ def _sets_layers_apart(fields: dict[str, Any]) -> bool:
 def _of_its_own(fields: dict[str, Any]) -> str:
     """Of a setting that looks at several layers apart: what they and the paper's score give together."""
     layer = fields["recipe"]["score"]["layer"]
-    return f"{shown_auroc(fields, COMBINED)} ({layer})" if _sets_layers_apart(fields) else "—"
+    return f"{shown_auroc([fields], COMBINED)} ({layer})" if _sets_layers_apart(fields) else "—"

@@ -11,42 +11,43 @@ from torch import Tensor
 from besnn.data import Dataset
 from besnn.detection import scores_for
 from besnn.detector import Detector
-from besnn.model import BESNN
+from besnn.model import BESNN, class_moments
 from besnn.objective import knn_entropy
+from besnn.training.batches import Data
 
 POINTS = 256
 """Training inputs per class, and class features drawn per class, that entropies are estimated from."""
+NEIGHBOUR = 3
 
 
-def class_feature_entropies(detector: Detector, training: Dataset) -> dict[str, float]:
+@torch.no_grad()
+def class_feature_entropies(detector: Detector, training: Data) -> dict[str, float]:
     """Spread of the class features, and their entropy beside that of the data's features, in nats per dimension.
 
     Both entropies are estimated from equally many points, averaged over members and classes.
 
     Returns:
         `spread` (mean v), `entropy` (Ĥ(E_c) / d), `data_entropy` (Ĥ(Φ(x) | c) / d), and `covered`, the share of members and
-        classes with Ĥ(E_c) ≥ Ĥ(Φ(x) | c).
+        classes with Ĥ(E_c) ≥ Ĥ(Φ(x) | c). Entropies are of the classes with more than three training inputs.
     """
     model = detector.model
     assert isinstance(model, BESNN)
+    assert isinstance(training, Dataset)
     assert training.labels is not None
-    generated, of_data, spread = [], [], []
+    drawn = model.class_features(POINTS, torch.Generator().manual_seed(0))  # [members, classes, POINTS, d]
+    summary = {"spread": float(class_moments(drawn)[1].mean())}
+    generated, of_data = [], []
     for label in range(model.num_classes):
         rows = np.flatnonzero(training.labels == label)[:POINTS]
-        with torch.inference_mode():
-            x = detector.preprocessing(torch.from_numpy(training.inputs[rows]).to(detector.device))
-            features = model.features(x)
-            drawn = model.class_features(len(rows), torch.Generator().manual_seed(label))[:, label]
-        of_data.append(knn_entropy(features) / model.feature_dim)
-        generated.append(knn_entropy(drawn) / model.feature_dim)
-        spread.append((drawn - drawn.mean(1, keepdim=True)).square().sum(-1).mean(1))
-    entropy, data_entropy = torch.stack(generated), torch.stack(of_data)
-    return {
-        "spread": float(torch.stack(spread).mean()),
-        "entropy": float(entropy.mean()),
-        "data_entropy": float(data_entropy.mean()),
-        "covered": float((entropy >= data_entropy).float().mean()),
-    }
+        if len(rows) > NEIGHBOUR:
+            features = model.features(detector.preprocessing(torch.from_numpy(training.inputs[rows]).to(detector.device)))
+            of_data.append(knn_entropy(features, NEIGHBOUR) / model.feature_dim)
+            generated.append(knn_entropy(drawn[:, label, : len(rows)], NEIGHBOUR) / model.feature_dim)
+    if of_data:
+        entropy, data_entropy = torch.stack(generated), torch.stack(of_data)
+        summary |= {"entropy": float(entropy.mean()), "data_entropy": float(data_entropy.mean())}
+        summary["covered"] = float((entropy >= data_entropy).float().mean())
+    return summary
 
 
 def member_differences(detector: Detector, sets: Mapping[str, NDArray[np.generic]]) -> dict[str, dict[str, float]]:

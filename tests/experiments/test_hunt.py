@@ -9,7 +9,7 @@ from besnn.data import made_up_outliers
 from besnn.errors import InputError
 from besnn.training.record import read_record, write_record
 from experiments.__main__ import run as experiments
-from experiments.hunt import hunt_runs, hunt_table, others_table
+from experiments.hunt import hunt_runs, hunt_table, others_table, telling_kinds
 
 
 def test_every_setting_is_a_recipe_of_its_own() -> None:
@@ -23,13 +23,15 @@ def test_a_run_records_what_held_out_data_and_made_up_outliers_say(small, made_u
     settings = [*small["fashion-mnist"], "data.validation=0.3", "data.calibration=0.3"]
     options = [part for setting in settings for part in ("--set", setting)]
     where = ["--data-dir", str(made_up_data), "--results", str(tmp_path), "--device", "cpu"]
-    assert experiments(["hunt", "--only", "penalty-on-the-norm", *options, *where]) == 0
+    assert experiments(["hunt", "--only", "n4-d-seed", *options, *where]) == 0
     fields = [read_record(path) for path in (tmp_path / "hunt").glob("*.json")]
-    assert len(fields) == 2
+    assert len(fields) == 3
     images = made_up_outliers(np.zeros((4, 1, 28, 28), np.uint8))
     assert all(set(each["made_up"]["tempered-entropy"]) == set(images) for each in fields)
     assert all(0 <= each["validation_accuracy"] <= 1 for each in fields)
-    assert len(hunt_table(tmp_path).rows) == 2
+    assert all(each["class_features"]["spread"] > 0 for each in fields)
+    assert set(fields[0]["members_differ"]["disagreement"]) == {"known", "blends", "drawn-strokes"}
+    assert [row.cells[:2] for row in hunt_table(tmp_path).rows] == [("D", "3")]
 
 
 def test_the_table_puts_the_best_first_and_takes_means_over_kinds(tmp_path: Path) -> None:
@@ -39,12 +41,21 @@ def test_the_table_puts_the_best_first_and_takes_means_over_kinds(tmp_path: Path
         write_record(tmp_path / "hunt" / f"{name}.json", fields)
     write_record(tmp_path / "hunt" / "elsewhere.json", fields | {"in": "cifar10"})
     first, second = hunt_table(tmp_path).rows
-    assert first.cells[:3] == ("better", "92.50 %", "0.8000")
-    assert first.cells[3] == "—"
-    assert first.cells[5] == "mosaics 0.700"
+    assert first.cells == ("better", "1", "92.50 %", "0.8000", "—", "0.8000", "—")
     assert second.cells[0] == "worse"
     assert hunt_table(tmp_path, "cifar10").title == "Recipe hunt on cifar10"
     assert len(hunt_table(tmp_path, "cifar10").rows) == 1
+
+
+def test_kinds_count_where_settings_differ_by_more_than_seeds() -> None:
+    aurocs = {"a": [(0.90, 0.990), (0.91, 0.999)], "b": [(0.80, 0.991), (0.81, 0.998)]}
+    records = [
+        {"variant": name, "made_up": {"tempered-entropy": {"strokes": strokes, "noise": noise}}}
+        for name, seeds in aurocs.items()
+        for strokes, noise in seeds
+    ]
+    assert telling_kinds(records, "tempered-entropy") == ["strokes"]
+    assert telling_kinds(records[:2], "tempered-entropy") == ["strokes", "noise"]  # one setting tells nothing
 
 
 def test_other_methods_have_a_table_of_their_own_by_their_own_scores(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def member_terms_by_hand(model, x, labels, member, seed, length_scale):
         max(0.0, (knn_entropy(features[labels == c]) - knn_entropy(class_features[c])).item()) for c in range(CLASSES)
     )
     (gradient,) = torch.autograd.grad(kernel.sum(), x)
-    return [classification.item(), entropy, 0.5 * (gradient.square().sum(1) - 1).square().mean().item()]
+    return [classification.item(), entropy / features.shape[1], 0.5 * (gradient.square().sum(1) - 1).square().mean().item()]
 
 
 @pytest.mark.parametrize("length_scale", [1.0, 0.5, 3.0])
@@ -94,7 +94,7 @@ def own_terms_by_hand(model, x, labels, norm, seed):
             for c in range(CLASSES)
             if int((own == c).sum()) > 3
         ]
-        terms.append([loss.item(), sum(max(0.0, difference.item()) for difference in entropies)])
+        terms.append([loss.item(), sum(max(0.0, difference.item()) for difference in entropies) / features.shape[1]])
     (gradient,) = torch.autograd.grad(torch.cat(kernels).sum(), x)
     penalties = (gradient.square().sum(1) - 1).square()
     return [[*pair, 0.5 * penalties[n::MEMBERS].mean().item()] for n, pair in enumerate(terms)]
@@ -192,7 +192,7 @@ def test_settings_reach_their_terms(model, batch):
     default = terms()
     torch.testing.assert_close(terms(over_classes="mean")["classification"], default["classification"] / CLASSES)
     assert terms(squared_norm=False)["gradient"] != default["gradient"]
-    for change in ({"estimator": "kpn"}, {"k": 2}, {"match_counts": True}, {"samples": 32}):
+    for change in ({"estimator": "kpn"}, {"k": 2}, {"match_counts": True}, {"entropy_per_dimension": False}, {"samples": 32}):
         assert terms(**change)["entropy"] != default["entropy"], change
 
 

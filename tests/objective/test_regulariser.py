@@ -38,13 +38,14 @@ def regulariser_by_hand(features, labels, class_features, estimator, match_count
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("match_counts", [False, True])
+@pytest.mark.parametrize("per_dimension", [False, True])
 @pytest.mark.parametrize("labels", [LABELS, OWN_LABELS], ids=["shared", "own"])
-def test_equals_the_formula_class_by_class(drawn, estimator, match_counts, labels):
+def test_equals_the_formula_class_by_class(drawn, estimator, match_counts, per_dimension, labels):
     features, class_features = drawn
-    value = entropy_regulariser(features, labels, class_features, 3, estimator, match_counts)
+    value = entropy_regulariser(features, labels, class_features, 3, estimator, match_counts, per_dimension)
     expected = regulariser_by_hand(features, labels.expand(MEMBERS, -1), class_features, estimator, match_counts)
     assert (expected > 0).all()
-    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(value, expected / D if per_dimension else expected)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
