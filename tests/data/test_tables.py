@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from besnn.data.formats import FORMATS, load_file
-from besnn.data.tables import BLOCK_BYTES, Csv, Parquet, _reason_not_finite, _to_labels, _to_numbers, valid_utf8
+from besnn.data.tables import BLOCK_BYTES, Csv, Parquet, _to_labels, _to_numbers, rows_from_cells, valid_utf8
 from besnn.errors import DataError
 
 
@@ -239,9 +239,11 @@ def test_any_text_is_a_number_or_nan(cells):
 
 
 def test_a_reason_names_the_column_and_the_cell():
-    assert _reason_not_finite("x", None) == _reason_not_finite("x", " ") == "column 'x' is empty"
-    assert "inf" in _reason_not_finite("x", math.inf)
-    assert len(_reason_not_finite("x", "long" * 1000)) < 100
+    cells = pa.RecordBatch.from_pydict({"x": [None, " ", "inf", "long" * 1000]})
+    empty, blank, infinite, long = rows_from_cells(cells, ["x"]).errors
+    assert empty == blank == "column 'x' is empty"
+    assert infinite == "column 'x' is not a finite number ('inf')"
+    assert len(long) < 100
 
 
 def test_labels_of_any_type():

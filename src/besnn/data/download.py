@@ -47,7 +47,10 @@ def _install(urls: Sequence[str], files: Sequence[OfficialFile], root: Path, *, 
     part = target.with_name(f"{name}.part")
     _download_first(urls, part, progress=progress)
     try:
-        _check(part.read_bytes() if archived else unpacked(part), files[0].archive_sha256 or files[0].sha256, part)
+        found = hashlib.sha256(part.read_bytes() if archived else unpacked(part)).hexdigest()
+        official = files[0].archive_sha256 or files[0].sha256
+        if found != official:
+            raise DataError(f"{part} has SHA-256 {found}, not {official}: it was removed; try again later")
     except DataError:
         part.unlink()  # resuming cannot repair wrong content
         raise
@@ -67,13 +70,6 @@ def _download_first(urls: Sequence[str], part: Path, *, progress: bool) -> None:
             continue
         return
     download(urls[-1], part, progress=progress)
-
-
-def _check(content: bytes, sha256: str, source: Path) -> None:
-    """Raise unless the content is the official one."""
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
-        raise DataError(f"{source} has SHA-256 {found}, not {sha256}: it was removed; try again later")
 
 
 def _extract(archive: Path, files: Sequence[OfficialFile], root: Path) -> None:

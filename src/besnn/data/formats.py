@@ -1,7 +1,6 @@
 """The file formats that besnn reads, by suffix: a new format is one class and one entry in `FORMATS`."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -9,7 +8,7 @@ from besnn.data.dataset import Dataset
 from besnn.data.npz import Npz
 from besnn.data.rows import Rows, collect
 from besnn.data.tables import Csv, Parquet, choose_columns
-from besnn.errors import DataError, one_line
+from besnn.errors import DataError, one_line, reading
 
 
 class Format(Protocol):
@@ -93,17 +92,6 @@ def holds_table(path: Path) -> bool:
         return True
     first = next(_read(path, ()), None)
     return first is not None and first.inputs.ndim == 2
-
-
-@contextmanager
-def reading(name: str | Path) -> Iterator[None]:
-    """Turn whatever goes wrong while a file is read into a DataError; readers raise nearly anything on malformed files."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        raise DataError(f"{name} cannot be read ({one_line(error)}): check the file, or save it again") from error
 
 
 def _read(path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:

@@ -100,8 +100,8 @@ def read_official(info: DatasetInfo, file: OfficialFile, root: Path) -> FileCont
     try:
         content = unpacked(path)
         records = PARSERS[info.format](content, str(path))
-    except DataError as error:
-        return FileContent(FileStatus(path, Status.ALTERED, str(error)))
+    except OSError as error:  # a DataError is one
+        return FileContent(FileStatus(path, Status.ALTERED, one_line(error)))
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 == file.sha256:
         return FileContent(FileStatus(path, Status.OK), sha256, records)

@@ -1,7 +1,7 @@
 """Rows on their way from a file or an array to inputs: checked numbers, labels, and what is wrong with each row."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -147,20 +147,30 @@ def rows_from_array(array: NDArray[np.generic], labels: Sequence[Label] = ()) ->
     if array.dtype.kind not in "buif":
         raise InputError(f"an array of {array.dtype} is not numeric: give integers or floats")
     if array.ndim == 2:
-        return _table_rows(array, labels)
+        return rows_from_numbers(array, labels)
     return _image_rows(_channels_first(array), labels)
 
 
-def _table_rows(array: NDArray[np.generic], labels: Sequence[Label]) -> Rows:
+def rows_from_numbers(
+    numbers: NDArray[np.generic], labels: Sequence[Label], explain: Callable[[int, int], str] | None = None
+) -> Rows:
+    """Convert a table `[n, d]` to float32; a row with a number that is not finite, or too large for float32, has an error.
+
+    Args:
+        numbers: the table.
+        labels: one class per row, or none.
+        explain: returns the error for the cell at a row and a column.
+    """
     with np.errstate(over="ignore"):
-        inputs = array.astype(np.float32)
+        inputs = numbers.astype(np.float32)
     errors = [""] * len(inputs)
     finite = np.isfinite(inputs)
-    for row in np.flatnonzero(~finite.all(axis=1)):
+    for row in np.flatnonzero(~finite.all(axis=1)).tolist():
         column = int(np.argmin(finite[row]))
-        errors[row] = f"column {column} is not a finite number ({array[row, column]})"
+        unnamed = f"column {column} is not a finite number ({numbers[row, column]})"
+        errors[row] = explain(row, column) if explain else unnamed
         inputs[row] = 0
-    return Rows(inputs, errors, labels, exact=array)
+    return Rows(inputs, errors, labels, exact=numbers)
 
 
 def _image_rows(images: NDArray[np.generic], labels: Sequence[Label]) -> Rows:
