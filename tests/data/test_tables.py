@@ -95,7 +95,7 @@ def test_a_column_that_float32_does_not_hold_is_told_of_and_loaded_all_the_same(
     for path in (write(tmp_path, f"x,time\n{text}"), parquet(tmp_path, {"x": np.arange(400) % 7, "time": times})):
         loaded = load_file(path)
         assert len(np.unique(loaded.inputs[:, 1])) < 10
-        assert loaded.lost.startswith(f"column 'time' reaches 1.7e+09 and varies by {np.std(times):g}, which float32")
+        assert loaded.lost.startswith("column 'time' reaches 1.7e+09 and varies by 399, which float32")
         assert load_file(path, columns=["x"]).lost == ""
 
 

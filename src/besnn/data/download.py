@@ -97,14 +97,9 @@ class _Response(Protocol):
 def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0) -> None:
     """Download an address into `part`, continuing after the bytes that are already there.
 
-    The content is not checked here: a caller verifies `part` and moves it into place, so that no incomplete file ever has
-    its final name.
-
-    Args:
-        url: what to download.
-        part: the file to fill; kept if the download fails, so that the next call resumes.
-        progress: whether to draw pooch's progress bar.
-        pause: seconds to wait before trying again after a broken connection.
+    The content is not checked here: the caller verifies `part` and moves it into place, so that no incomplete file ever has
+    its final name. If the download fails, `part` is kept and the next call resumes. `pause` is the number of seconds to wait
+    before trying again after a broken connection.
     """
     fruitless = 0
     while True:

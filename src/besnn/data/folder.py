@@ -163,10 +163,7 @@ def folder_batches(source: Path, spec: ImageSpec, batch_size: int) -> Iterator[B
 def image_batches(images: Iterable[tuple[str, ReadPixels]], spec: ImageSpec, batch_size: int) -> Iterator[Batch]:
     """Decode images in a few threads, one batch ahead of the one that is yielded.
 
-    Args:
-        images: the name of each image, and a function that reads it; if that raises a DataError, it is the image's error.
-        spec: the form that they are read in.
-        batch_size: images per batch.
+    Each image is given by its name and a function that reads it; if that raises a DataError, it is the image's error.
     """
 
     def read(image: tuple[str, ReadPixels]) -> tuple[str, Pixels, str]:

@@ -42,12 +42,7 @@ FORMATS: dict[str, Format] = {".npz": Npz(), ".csv": Csv(), ".parquet": Parquet(
 
 
 def describe_formats() -> str:
-    """Return what help texts and messages call the files that can be read.
-
-    Example:
-        >>> describe_formats()
-        'a data file (.npz, .csv, .parquet)'
-    """
+    """Return what messages call the files that can be read: `a data file (.npz, .csv, .parquet)`."""
     return f"a data file ({', '.join(FORMATS)})"
 
 
@@ -58,13 +53,7 @@ def column_names(path: Path) -> tuple[str, ...]:
 
 
 def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
-    """Load a whole file; a bad row is an error.
-
-    Args:
-        path: a file of one of the `FORMATS`.
-        label: a table's class column; a table without a column of the default name has no labels.
-        columns: a table's feature columns, in order; all but the class unless given.
-    """
+    """Load a whole file; a bad row is an error. A table without a column of the default name `label` has no labels."""
     if not _format_of(path).is_table:
         return collect(_read(path, (), label), path)
     names = column_names(path)
@@ -75,13 +64,7 @@ def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None
 
 
 def stream_file(path: Path, *, label: str = "label", columns: Sequence[str] | int | None = None) -> Iterator[Rows]:
-    """Yield the rows of a file, without labels; a bad row has an error and does not stop the others.
-
-    Args:
-        path: a file of one of the `FORMATS`.
-        label: a table's class column, which is not a feature.
-        columns: a table's feature columns by name and in order, or how many there must be.
-    """
+    """Yield the rows of a file, without labels; a bad row has an error and does not stop the others."""
     is_table = _format_of(path).is_table
     return _read(path, choose_columns(column_names(path), columns, label, table=str(path)) if is_table else ())
 
@@ -94,10 +77,10 @@ def holds_table(path: Path) -> bool:
     return first is not None and first.inputs.ndim == 2
 
 
+def _format_of(path: Path) -> Format:
+    return FORMATS[path.suffix.lower()]
+
+
 def _read(path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
     with reading(path):
         yield from _format_of(path).read(path, columns, label)
-
-
-def _format_of(path: Path) -> Format:
-    return FORMATS[path.suffix.lower()]

@@ -98,13 +98,7 @@ def collect(blocks: Iterable[Rows], path: Path, feature_names: tuple[str, ...] =
 
 
 def encode_labels(values: Sequence[Label], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels `int64 [n]` and the class names that they index.
-
-    Class names are sorted: by value if all are integers, else as text.
-
-    Args:
-        values: strings or integers, one per row; a float without a fraction counts as an integer.
-        source: named in errors.
+    """Return labels `int64 [n]` and the class names that they index, sorted by value if all are integers, else as text.
 
     Example:
         >>> encode_labels([10, 2, 10], "example")
@@ -132,10 +126,8 @@ def _class_name(value: Label, row: int, source: str) -> str:
 def rows_from_array(array: NDArray[np.generic], labels: Sequence[Label] = ()) -> Rows:
     """Bring an array to the layout, range and dtype of inputs, and check each row.
 
-    Args:
-        array: a table `[n, d]` of numbers, or images `[n, h, w]`, `[n, h, w, c]` or `[n, c, h, w]`: whole numbers from 0
-            to 255, or floats in [0, 1].
-        labels: one class per row, or none.
+    The array is a table `[n, d]` of numbers, or images `[n, h, w]`, `[n, h, w, c]` or `[n, c, h, w]`: whole numbers from 0
+    to 255, or floats in [0, 1].
 
     Example:
         >>> rows = rows_from_array(np.array([[[0.0, 1.0]], [[0.5, 7.0]]]))
@@ -154,13 +146,7 @@ def rows_from_array(array: NDArray[np.generic], labels: Sequence[Label] = ()) ->
 def rows_from_numbers(
     numbers: NDArray[np.generic], labels: Sequence[Label], explain: Callable[[int, int], str] | None = None
 ) -> Rows:
-    """Convert a table `[n, d]` to float32; a row with a number that is not finite, or too large for float32, has an error.
-
-    Args:
-        numbers: the table.
-        labels: one class per row, or none.
-        explain: returns the error for the cell at a row and a column.
-    """
+    """Convert a table `[n, d]` to float32; a number that is not finite there is an error, in the words of `explain`."""
     with np.errstate(over="ignore"):
         inputs = numbers.astype(np.float32)
     errors = [""] * len(inputs)
@@ -207,42 +193,31 @@ class Rounding:
         >>> rounding = Rounding()
         >>> rounding.add(np.array([[0.5, 1.7e9], [0.1, 1.7e9 + 30]]))
         >>> rounding.loss(["size", "time"])
-        "column 'time' reaches 1.7e+09 and varies by 15, which float32 does not hold: standardise it first"
+        "column 'time' reaches 1.7e+09 and varies by 30, which float32 does not hold: standardise it first"
     """
 
     def __init__(self) -> None:
-        self._rows = 0
+        self._extents: list[NDArray[np.float64]] = []
 
     def add(self, table: NDArray[np.generic]) -> None:
         """Add rows `[n, d]` of finite numbers, as they were before float32."""
-        if not len(table) or np.can_cast(table.dtype, np.float32):
-            return
-        exact = table.astype(np.float64, copy=False)
-        if not self._rows:
-            self._first = exact[0].copy()
-            self._error, self._largest, self._sum, self._squares = np.zeros((4, exact.shape[1]))
-        # Differences from the first row are summed, so that no digits are lost if values are large and vary little.
-        with np.errstate(over="ignore", invalid="ignore"):
-            difference = exact - self._first
-            self._sum += difference.sum(axis=0)
-            self._squares += np.einsum("nd,nd->d", difference, difference)
-            error = np.abs(exact - exact.astype(np.float32))
-        self._error = np.maximum(self._error, error.max(axis=0))
-        self._largest = np.maximum(self._largest, np.abs(exact).max(axis=0))
-        self._rows += len(table)
+        if len(table) and not np.can_cast(table.dtype, np.float32):
+            exact = table.astype(np.float64, copy=False)
+            with np.errstate(over="ignore"):
+                error = np.abs(exact - exact.astype(np.float32)).max(axis=0)
+            self._extents.append(np.stack([exact.max(axis=0), -exact.min(axis=0), error]))
 
     def loss(self, names: Sequence[str] = ()) -> str:
         """Name the first column that is too large for float32 or varies too finely for it; empty if there is none."""
-        if not self._rows:
+        if not self._extents:
             return ""
-        with np.errstate(over="ignore", invalid="ignore"):
-            spread = np.sqrt(np.maximum(self._squares / self._rows - (self._sum / self._rows) ** 2, 0))
+        high, minus_low, error = np.max(self._extents, axis=0)
+        largest, spread = np.maximum(np.abs(high), np.abs(minus_low)), high + minus_low
         # A column that varies by less than 1e-12 of its size is constant, up to the rounding of float64.
-        too_fine = (self._error > 0.01 * spread) & (spread > 1e-12 * self._largest)
-        lost = too_fine | np.isinf(self._error)
+        lost = np.isinf(error) | ((error > 0.003 * spread) & (spread > 1e-12 * largest))
         if not lost.any():
             return ""
         column = int(np.argmax(lost))
         name = repr(names[column]) if names else column
-        extent = f"reaches {self._largest[column]:g} and varies by {spread[column]:g}"
+        extent = f"reaches {largest[column]:g} and varies by {spread[column]:g}"
         return f"column {name} {extent}, which float32 does not hold: standardise it first"

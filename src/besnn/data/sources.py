@@ -53,12 +53,7 @@ def kind_of(spec: str | Path) -> Kind:
 
 
 def kind_of_suffix(suffix: str) -> Kind | None:
-    """Return what a file holds, by its suffix; None if it cannot be read.
-
-    Example:
-        >>> kind_of_suffix(".CSV")
-        <Kind.TABLE: 'table'>
-    """
+    """Return what a file holds, by its suffix; None if no format is registered for it."""
     suffix = suffix.lower()
     if suffix in IMAGE_SUFFIXES:
         return Kind.IMAGE

@@ -72,14 +72,7 @@ class Parquet:
 
 
 def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> list[str]:
-    """Return the feature columns of a table that has the columns `names`.
-
-    Args:
-        names: of all columns.
-        expected: the features by name and in order, or how many there must be; any number if None.
-        label: the class column, which is not a feature.
-        table: its name, for errors.
-    """
+    """Return the feature columns among all `names`: those expected by name, else all but the class (as many as expected)."""
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{table} has two columns called {repeated[0]!r}: rename one")
     if expected is None or isinstance(expected, int):
@@ -94,12 +87,7 @@ def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, l
 
 
 def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
-    """Convert the cells of some columns to numbers; a row with a missing cell or one that is not a finite number has an error.
-
-    Args:
-        cells: some rows of a table; text such as `" 2.5 "` is read as a number.
-        columns: the feature columns, in order.
-        label: the class column, if it is wanted.
+    """Convert the feature columns to numbers; a row with a missing cell or one that is not a finite number has an error.
 
     Example:
         >>> cells = pa.RecordBatch.from_pydict({"x": ["1", "two"], "y": ["3", "4"], "label": ["a", "b"]})
