@@ -12,12 +12,12 @@ from besnn.training import build_backbone, build_method
 @pytest.mark.parametrize(
     ("name", "shape", "like"),
     [
-        ("mlp", (5,), lambda: mlp(5, (7, 6), 3)),
-        ("auto", (5,), lambda: mlp(5, (7, 6), 3)),
+        ("mlp", (5,), lambda: mlp((5,), (7, 6), 3)),
+        ("auto", (5,), lambda: mlp((5,), (7, 6), 3)),
         ("convnet", (3, 10, 12), lambda: convnet((3, 10, 12), (7, 6), 3)),
         ("auto", (3, 10, 12), lambda: convnet((3, 10, 12), (7, 6), 3)),
-        ("fashion-convnet", (1, 28, 28), lambda: fashion_convnet(1, 3)),
-        ("cifar-resnet18", (3, 32, 32), lambda: cifar_resnet18(3, 3)),
+        ("fashion-convnet", (1, 28, 28), lambda: fashion_convnet((1, 28, 28), 3)),
+        ("cifar-resnet18", (3, 32, 32), lambda: cifar_resnet18((3, 32, 32), 3)),
     ],
 )
 def test_backbones(name, shape, like):
@@ -29,7 +29,7 @@ def test_backbones(name, shape, like):
 
 def test_the_width_of_a_resnet():
     network = build_backbone(BackboneConfig(name="cifar-resnet18", width=4, feature_dim=3), (3, 32, 32))
-    assert str(network) == str(cifar_resnet18(3, 3, width=4))
+    assert str(network) == str(cifar_resnet18((3, 32, 32), 3, width=4))
     assert network.head.in_features == 32
 
 

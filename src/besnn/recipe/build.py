@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import BesnnError, DataError, InputError, one_line
-from besnn.model import Objective, OODClassifier, cifar_resnet18, convnet, fashion_convnet, mlp
+from besnn.model import BACKBONES, Objective, OODClassifier
 from besnn.recipe.config import BackboneConfig, Recipe
 from besnn.storage.model_file import read_model_file
 
@@ -26,30 +26,7 @@ def resolve_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Ba
 def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
     """Build a plain feature extractor for inputs of one shape, `(columns,)` or `(channels, h, w)`."""
     config = resolve_backbone(config, input_shape)
-    wants_image = config.name != "mlp"
-    if wants_image != (len(input_shape) == 3):
-        kind = "images [channels, h, w]" if wants_image else "table rows [columns]"
-        raise InputError(
-            f"backbone {config.name!r} takes {kind}, but an input here has shape {list(input_shape)}: use backbone.name=auto"
-        )
-    if wants_image and config.name in _FIXED_SIZES and tuple(input_shape[1:]) != (_FIXED_SIZES[config.name],) * 2:
-        size = _FIXED_SIZES[config.name]
-        raise InputError(
-            f"backbone {config.name!r} takes {size}×{size} images, not {list(input_shape)}: use backbone.name=convnet"
-        )
-    match config.name:
-        case "mlp":
-            return mlp(input_shape[0], config.hidden, config.feature_dim)
-        case "convnet":
-            return convnet(input_shape, config.hidden, config.feature_dim)
-        case "fashion-convnet":
-            return fashion_convnet(input_shape[0], config.feature_dim, config.head_dim, config.widths, config.last_kernel)
-        case "cifar-resnet18":
-            return cifar_resnet18(input_shape[0], config.feature_dim, config.width)
-    raise AssertionError(config.name)
-
-
-_FIXED_SIZES = {"fashion-convnet": 28, "cifar-resnet18": 32}
+    return BACKBONES[config.name].build(input_shape, config.feature_dim, config.model_dump())
 
 
 def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
