@@ -12,7 +12,7 @@ from benchmarks.onnx_runtime import score_exported
 from benchmarks.scoring import MEMBERS, besnn_model, compare_layouts, score_by_members, score_by_samples, score_many, score_one
 from benchmarks.training import train_by_samples, train_compiled, train_steps
 from besnn.errors import InputError
-from besnn.evaluation.wording import method_name
+from besnn.evaluation.result import method_name
 from besnn.training.record import hardware
 
 ROWS: dict[str, Callable[[Setting], Findings]] = {
