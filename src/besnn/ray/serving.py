@@ -86,10 +86,9 @@ class ServedDetector:
 
 
 def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: str, port: int, replicas: Replicas) -> str:
-    """Serve a model on the cluster of this session, in place of the one before it; see `serve_on_ray`.
+    """Serve a model on the cluster of this session, in place of the one before it, as `serve_on_ray` describes.
 
-    Returns:
-        The URL of the service, once the new replicas answer. Host and port stay those of the first deployment.
+    Returns the URL once the new replicas answer. Host and port stay those of the first deployment.
     """
     if port == 0:
         raise InputError("--port 0: Ray Serve cannot choose a port, give one")
