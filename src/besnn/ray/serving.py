@@ -16,9 +16,9 @@ import torch
 from fastapi import FastAPI
 from ray import serve
 
+from besnn.detector import Detector
 from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.ray.locations import Location
-from besnn.ray.scoring import load_detector
 from besnn.ray.session import ray_session
 from besnn.serve import Settings, create_app
 from besnn.serve.examples import Example
@@ -77,7 +77,7 @@ class ServedDetector:
         content = model.read()
         if hashlib.sha256(content).hexdigest() != sha256:
             raise DataError(f"{model.name} is not the file that was deployed: deploy it again")
-        self.detector = load_detector(content).to(device)
+        self.detector = Detector.from_bytes(content).to(device)
         self.settings, self.examples = settings, examples
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Ray Serve's name
