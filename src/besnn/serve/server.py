@@ -84,21 +84,12 @@ def run(
 
 @dataclass(frozen=True)
 class WorkerApp:
-    """Makes the service in a worker process, around the worker's own copy of the model.
-
-    Attributes:
-        model: the model file.
-        sha256: its digest, so that a worker that replaces another has the same model as the rest.
-        settings: the service's settings.
-        examples: inputs to try, as plain values.
-        threads: number of threads that this worker computes with.
-        device: where it scores.
-    """
+    """Makes the service in a worker process, around the worker's own copy of the model."""
 
     model: Path
-    sha256: str
+    sha256: str  # so that a worker that replaces another has the same model as the rest
     settings: Settings
-    examples: list[dict[str, Any]]
+    examples: list[dict[str, Any]]  # as plain values: their class is slow to import
     threads: int
     device: str
 
