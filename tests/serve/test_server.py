@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import hashlib
 import http.client
 import json
 import logging
@@ -35,7 +36,6 @@ from besnn.errors import DataError
 from besnn.serve import Settings, server
 from besnn.serve.drift import Traffic
 from besnn.serve.server import MAX_HEAD_BYTES, LimitedHeads, WorkerApp, freeze_objects, listen, run, url_of
-from besnn.storage.model_file import read_header
 
 PATIENCE = 120  # seconds; a loaded machine may need long to start a process
 TOKEN = "correct-horse-battery-staple"
@@ -200,6 +200,10 @@ def test_an_ipv6_address_is_written_in_brackets():
         assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @pytest.fixture
 def kept_process() -> Iterator[None]:
     """Restores logging, threads and garbage collection."""
@@ -219,7 +223,7 @@ def kept_process() -> Iterator[None]:
 async def test_a_worker_makes_its_own_service(model_file: Path, capsys: pytest.CaptureFixture[str]):
     example = {"kind": "known", "input": [1.0, 2.0]}
     settings = Settings.model_validate({"model_name": "own", "token": TOKEN})
-    sent = ForkingPickler.dumps(WorkerApp(model_file, read_header(model_file)["sha256"], settings, [example], 2, "cpu"))
+    sent = ForkingPickler.dumps(WorkerApp(model_file, sha256_of(model_file), settings, [example], 2, "cpu"))
     transport, headers = httpx.ASGITransport(ForkingPickler.loads(sent)()), {"Authorization": f"Bearer {TOKEN}"}
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
         assert (await client.get("/v1/examples")).json() == {"examples": [example]}
@@ -234,8 +238,11 @@ def test_a_worker_refuses_another_model_than_the_others_have(
     model_file: Path, digits_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     path = tmp_path / "served.safetensors"
-    make_app = WorkerApp(path, read_header(model_file)["sha256"], Settings(), [], 1, "cpu")
-    for found, reason in ((None, "does not exist"), (digits_file, "is not the file that the service was started with")):
+    make_app = WorkerApp(path, sha256_of(model_file), Settings(), [], 1, "cpu")
+    for found, reason in (
+        (None, "(No such file or directory)"),
+        (digits_file, "is not the file that the service was started with"),
+    ):
         if found is not None:
             shutil.copy(found, path)
         with pytest.raises(SystemExit) as refused:
@@ -254,7 +261,7 @@ def test_a_service_ends_if_its_workers_cannot_start(
     monkeypatch.setattr(server, "_SILENT_SECONDS", 5)
     path = tmp_path / "served.safetensors"
     whole = model_file.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # the header is as it was, and the digest in it
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # so that it no longer matches the digest in its header
     with listen("127.0.0.1", 0) as listener, pytest.raises(DataError, match="a worker could not start"):
         run(moons_detector, path, Settings(), [], listener, workers=2)
     assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ

@@ -4,6 +4,7 @@ A new worker process imports this module before it can answer its supervisor, so
 """
 
 import gc
+import hashlib
 import logging
 import os
 import socket
@@ -54,7 +55,6 @@ def run(
     """
     from besnn.serve.app import create_app
     from besnn.serve.telemetry import log_to_standard_error
-    from besnn.storage.model_file import read_header
 
     app = create_app(detector, settings, examples)  # reports what does not fit before any process is started
     log_to_standard_error()
@@ -67,7 +67,7 @@ def run(
         shared = settings.model_copy(update={"drift_state": settings.drift_state or Path(folder) / "drift.sqlite"})
         make_app = WorkerApp(
             model=model,
-            sha256=read_header(model)["sha256"],
+            sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
             settings=shared,
             examples=[example.model_dump() for example in examples],
             threads=max(1, (os.cpu_count() or 1) // workers),
@@ -115,12 +115,14 @@ class WorkerApp:
 
     def _load(self) -> "Detector":
         from besnn.detector import Detector
-        from besnn.storage.model_file import read_header
 
-        detector = Detector.load(self.model)
-        if read_header(self.model)["sha256"] != self.sha256:  # checked last, in case the file is replaced meanwhile
+        try:
+            content = self.model.read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read {self.model} ({error.strerror}): start the service again") from None
+        if hashlib.sha256(content).hexdigest() != self.sha256:
             raise DataError(f"{self.model} is not the file that the service was started with: start the service again")
-        return detector
+        return Detector.from_bytes(content)
 
 
 class LimitedHeads(HttpToolsProtocol):
