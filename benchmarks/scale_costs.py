@@ -45,7 +45,7 @@ def measure_core() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.savez(folder / "images.npz", images=images)
-        form = Form(ImageSpec(28, 1), None, "label", batch_rows=256, chunk_rows=IMAGES)
+        form = Form(ImageSpec(28, 1), None, "label", None, batch_rows=256, chunk_rows=IMAGES)
         arrays = file_source(Location.parse(str(folder / "images.npz")), form)
         files = folder / "files"
         for number in range(LISTED):

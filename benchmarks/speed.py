@@ -10,9 +10,9 @@ from benchmarks.memory import compare_files, peak_of_scoring
 from benchmarks.neighbours import find_neighbours
 from benchmarks.onnx_runtime import score_exported
 from benchmarks.scoring import MEMBERS, besnn_model, compare_layouts, score_by_members, score_by_samples, score_many, score_one
-from benchmarks.training import train_by_samples, train_compiled, train_steps
+from benchmarks.training import train_by_samples, train_steps
 from besnn.errors import InputError
-from besnn.evaluation.wording import method_name
+from besnn.evaluation.result import method_name
 from besnn.training.record import hardware
 
 ROWS: dict[str, Callable[[Setting], Findings]] = {
@@ -23,7 +23,6 @@ ROWS: dict[str, Callable[[Setting], Findings]] = {
     "layouts": compare_layouts,
     "export": score_exported,
     "training": train_steps,
-    "training-compiled": train_compiled,
     "training-samples": train_by_samples,
     "neighbours": find_neighbours,
     "memory": peak_of_scoring,

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
@@ -13,21 +14,17 @@ from torch import Tensor
 from benchmarks.findings import CLASSES, FEATURES, Check, Figure, Findings, Setting, Target
 from benchmarks.timing import Timing, synchronise, work_of
 from besnn.data import Dataset
-from besnn.errors import BesnnError
 from besnn.layers import tile
 from besnn.model import BESNN, Preprocessing, fashion_convnet
 from besnn.objective import BESNNObjective
 from besnn.training import Recipe, RunOptions, Trainer, build_method, load_recipe
 from besnn.training.batches import ArraySource
-from besnn.training.compiled import CompiledStep
-from besnn.training.device import GraphedStep, make_fabric
+from besnn.training.device import make_fabric
 from besnn.training.progress import Reporter
-from besnn.training.schedule import factor_counts
+from besnn.training.schedule import term_factors
 
 WORK = "training step"
 ALWAYS = "training.gradient_every=1"
-LONG = "training.epochs=10000"
-"""A run that is long enough for the trainer to compile its step on a GPU."""
 
 
 class _EnoughError(Exception):
@@ -75,19 +72,6 @@ def train_steps(setting: Setting) -> Findings:
     return findings
 
 
-def train_compiled(setting: Setting) -> Findings:
-    """Time a compiled step, which long runs use on a GPU; compiling takes minutes."""
-    work, every = f"{WORK}, batch of {setting.batch}", _recipe(setting).training.gradient_every
-    if setting.device.type != "cuda":
-        return Findings(left_out=[f"{work}, compiled: needs a GPU"])
-    return Findings(
-        [
-            _step(setting, work, "with the penalty, compiled", ALWAYS, LONG),
-            _step(setting, work, f"penalty at one in {every}, compiled", LONG),
-        ]
-    )
-
-
 def train_by_samples(setting: Setting) -> Findings:
     """Time a step as the number of class features grows."""
     work = f"{WORK} as M grows"
@@ -98,8 +82,7 @@ def train_by_samples(setting: Setting) -> Findings:
 
 def _step(setting: Setting, work: str, variant: str, *overrides: str) -> Figure:
     recipe = _recipe(setting, *overrides)
-    timing = _time_steps(setting, recipe, compiled=LONG in overrides)
-    return Figure(work, "be-snn", variant, timing, step_floor(setting, recipe), members=4)
+    return Figure(work, "be-snn", variant, _time_steps(setting, recipe), step_floor(setting, recipe), members=4)
 
 
 def _recipe(setting: Setting, *overrides: str) -> Recipe:
@@ -119,24 +102,17 @@ def step_floor(setting: Setting, recipe: Recipe) -> float:
         torch.stack(list(objective(model, x, labels, factors).values())).sum().backward()
 
     every = recipe.training.gradient_every
-    floors = {
-        key: work_of(partial(gradients, dict(key)), x, *weights, *weights).floor(setting.rates)
-        for key in factor_counts(recipe.training, every)
-    }
-    return sum(floors[key] * count for key, count in factor_counts(recipe.training, every).items()) / every
+    counts = Counter(tuple(term_factors(recipe.training, step, step / every).items()) for step in range(every))
+    floors = {key: work_of(partial(gradients, dict(key)), x, *weights, *weights).floor(setting.rates) for key in counts}
+    return sum(floors[key] * count for key, count in counts.items()) / every
 
 
 def _warm_up(setting: Setting) -> int:
-    """Return the number of steps before the timed ones; on a GPU the first few are compiled and recorded."""
+    """Return the number of steps before the timed ones; on a GPU the first few are recorded."""
     return 8 if setting.device.type == "cuda" else setting.warm_up
 
 
-def _is_compiled(trainer: Trainer) -> bool:
-    step = trainer.gradients.step if isinstance(trainer.gradients, GraphedStep) else None
-    return isinstance(step, CompiledStep) and bool(step.compiled)
-
-
-def _time_steps(setting: Setting, recipe: Recipe, compiled: bool) -> Timing:
+def _time_steps(setting: Setting, recipe: Recipe) -> Timing:
     every = recipe.training.gradient_every
     fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
     generator = np.random.default_rng(0)
@@ -150,8 +126,6 @@ def _time_steps(setting: Setting, recipe: Recipe, compiled: bool) -> Timing:
     trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, RunOptions(reporter=clock))
     with contextlib.suppress(_EnoughError):
         trainer.fit(source)
-    if compiled and not _is_compiled(trainer):
-        raise BesnnError("the training step was not compiled: set logging to INFO to see why")
     return clock.timing
 
 

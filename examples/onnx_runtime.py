@@ -1,4 +1,4 @@
-"""Runs an exported Two Moons model with ONNX Runtime and NumPy alone: `python onnx_runtime.py model.onnx`."""
+"""Run an exported Two Moons model with ONNX Runtime and NumPy alone: `python onnx_runtime.py model.onnx`."""
 
 import json
 import sys

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from besnn.evaluation.wording import method_name
+from besnn.evaluation.result import method_name
 from experiments.paper import SEEDS, TABLE_2, PaperRow, Spread
 from experiments.records import Record, Setting, spread
 

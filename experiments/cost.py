@@ -28,7 +28,7 @@ class EnoughError(Exception):
 
 
 class Stopwatch(Reporter):
-    """Times a window of training steps, and as many before it, in which steps are compiled and recorded; then ends training.
+    """Times a window of training steps, and as many before it, in which CUDA graphs are recorded; then ends training.
 
     Args:
         steps: how many to time.

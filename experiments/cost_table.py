@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from besnn.evaluation.wording import method_name
+from besnn.evaluation.result import method_name
 from besnn.training.record import read_record
 from experiments.comparison import Row
 from experiments.cost import COST

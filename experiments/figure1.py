@@ -7,10 +7,11 @@ import numpy as np
 
 from besnn.data import Dataset, load, require_classes
 from besnn.errors import DataError
-from besnn.evaluation.arrays import FloatArray
+from besnn.evaluation.checks import FloatArray
 from besnn.evaluation.plane import Plane, confidence_by_distance, share_confident
-from besnn.evaluation.plots import confidence_maps, save_figure
-from besnn.evaluation.wording import method_name
+from besnn.evaluation.plots import confidence_maps
+from besnn.evaluation.result import method_name
+from besnn.evaluation.style import save_figure
 from besnn.storage.files import atomic_path
 from besnn.training.fit import Fitted
 from experiments.detection import Measured, accuracy_of

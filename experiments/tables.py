@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from besnn.detection.score_set import COMBINED
-from besnn.evaluation.wording import method_name
+from besnn.evaluation.result import method_name
 from besnn.training.record import read_record
 from experiments.benchmarks import BENCHMARKS
 from experiments.comparison import DETECTION_HEADER, PAPER_SCORE, Row, plus_minus, reported_scores

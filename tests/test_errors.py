@@ -1,9 +1,10 @@
 import ast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from besnn.errors import DataError, one_line, printable
+from besnn.errors import DataError, InputError, one_line, printable, reading
 
 
 @given(st.text())
@@ -25,3 +26,15 @@ def test_printable_shows_what_can_be_seen_and_escapes_the_rest(text):
 def test_an_error_without_words_gives_its_name():
     assert one_line(DataError()) == "DataError"
     assert one_line("") == ""
+
+
+@pytest.mark.parametrize("error", [ValueError("bad\nheader"), PermissionError(13, "denied"), InputError("not numeric")])
+def test_reading_turns_any_error_into_one_line_that_names_the_file(error):
+    message = r"^table\.csv cannot be read \(.*\): check that it is complete and readable$"
+    with pytest.raises(DataError, match=message), reading("table.csv"):
+        raise error
+
+
+def test_reading_leaves_our_own_errors_about_data_as_they_are():
+    with pytest.raises(DataError, match=r"^row 3 is ragged$"), reading("table.csv"):
+        raise DataError("row 3 is ragged")

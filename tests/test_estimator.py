@@ -241,7 +241,7 @@ class TestLabelsAndTables:
         ("column", "message"),
         [
             (np.geomspace(1e59, 1e60, 150), "column 2 reaches 1e.60"),
-            (1e9 + np.linspace(0, 1, 150), r"column 2 reaches 1e.09 and varies by 0\.29"),
+            (1e9 + np.linspace(0, 1, 150), r"column 2 reaches 1e.09 and varies by 1,"),
         ],
     )
     def test_refuses_columns_that_float32_cannot_hold(self, iris, column, message):

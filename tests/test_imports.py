@@ -97,6 +97,7 @@ def test_the_plan_itself_has_no_circles():
     [
         ("besnn", ["torch", "numpy", "sklearn", "lightning", "pydantic"]),
         ("besnn.data", ["torch", "lightning", "matplotlib"]),
+        ("besnn.ray.sources", ["torch", "ray"]),
         ("besnn.detector", ["lightning", "matplotlib", "sklearn", "ray", "fastapi"]),
     ],
 )

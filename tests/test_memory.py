@@ -1,4 +1,4 @@
-"""What members cost: a file hardly larger than one member's, and no more memory for scoring than their activations."""
+"""The cost of members: a file hardly larger than with one, and little more memory for scoring than their activations."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ from besnn.training import load_recipe
 RECIPES = {"fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 PLAIN = {"fashion-mnist": fashion_convnet, "cifar10": cifar_resnet18}
 MEMBERS, BATCH = 4, 8
-IN_PLACE = (nn.ReLU, nn.BatchNorm2d, nn.Identity)  # need no second copy of what they work on
+IN_PLACE = (nn.ReLU, nn.BatchNorm2d, nn.Identity)  # can overwrite their input
 
 
 def untrained(recipe: str, members: int) -> tuple[OODClassifier, Preprocessing]:
@@ -29,7 +29,7 @@ def untrained(recipe: str, members: int) -> tuple[OODClassifier, Preprocessing]:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_four_members_take_hardly_more_room_in_a_file_than_one(recipe: str, tmp_path: Path) -> None:
+def test_a_file_with_four_members_is_hardly_larger_than_with_one(recipe: str, tmp_path: Path) -> None:
     sizes = []
     for members in (1, MEMBERS):
         model, preprocessing = untrained(recipe, members)
@@ -39,7 +39,7 @@ def test_four_members_take_hardly_more_room_in_a_file_than_one(recipe: str, tmp_
 
 
 class PeakMemory(TorchDispatchMode):
-    """The most bytes that tensors made inside took at one time."""
+    """Records the peak size in bytes of all tensors created in the block."""
 
     def __init__(self, known: Iterable[torch.Tensor]) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class PeakMemory(TorchDispatchMode):
 
 
 def activations_floor(network: nn.Module, x: torch.Tensor) -> int:
-    """Bytes of input and output of a plain network's largest layer, where elementwise layers work in place."""
+    """Return the bytes of input and output of a network's largest layer, if elementwise layers work in place."""
     largest = 0
 
     def look(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
@@ -80,7 +80,7 @@ def activations_floor(network: nn.Module, x: torch.Tensor) -> int:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_scoring_takes_little_more_memory_than_the_activations(recipe: str) -> None:
+def test_scoring_needs_little_more_memory_than_the_activations(recipe: str) -> None:
     model, preprocessing = untrained(recipe, MEMBERS)
     network = InferenceNetwork(model, preprocessing)
     raw = torch.zeros(BATCH, *RECIPES[recipe], dtype=torch.uint8)

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from besnn.data import Dataset, digits, keep_classes, load, made_up_outliers
 from besnn.detector import Detector
 from besnn.evaluation import Evaluation
-from besnn.evaluation.pages import render_page
 from besnn.evaluation.plane import Plane, Ring, confidence_by_distance
-from besnn.evaluation.plots import as_data_uri, confidence_map, image_grid, save_figure, score_histograms
-from besnn.evaluation.scored import ScoredSet
-from besnn.evaluation.wording import percent
+from besnn.evaluation.plots import confidence_map, image_grid, score_histograms
+from besnn.evaluation.report import render_page
+from besnn.evaluation.result import ScoredSet, percent
+from besnn.evaluation.style import as_data_uri, save_figure
 from besnn.storage.files import atomic_path
 from besnn.training import load_recipe
 from besnn.training.fit import fit_detector

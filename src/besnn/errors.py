@@ -1,5 +1,9 @@
 """The errors that besnn raises on purpose: one line each, which names the value and says what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class BesnnError(Exception):
     """Base class of all errors raised on purpose; the message is a single line that can be shown to a user."""
@@ -38,3 +42,21 @@ def one_line(message: Exception | str) -> str:
     """
     line = printable(" ".join(str(message).split()))
     return line or (type(message).__name__ if isinstance(message, Exception) else "")
+
+
+@contextmanager
+def reading(name: str | Path) -> Iterator[None]:
+    """Turn whatever goes wrong while a file or folder is read into a DataError; readers raise nearly anything.
+
+    Example:
+        >>> with reading("table.csv"):
+        ...     raise ValueError("row 3 is cut short")
+        Traceback (most recent call last):
+        besnn.errors.DataError: table.csv cannot be read (row 3 is cut short): check that it is complete and readable
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{name} cannot be read ({one_line(error)}): check that it is complete and readable") from error

@@ -94,7 +94,7 @@ def test_the_loss_of_own_inputs_by_hand(norm: str, smoothing: float, batch: tupl
     torch.testing.assert_close(terms, {"classification": 3 * loss})
 
 
-def test_undealt_it_is_the_cross_entropy_of_the_model(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_without_own_inputs_it_is_the_cross_entropy_of_the_model(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, MEMBERS).double()
     x, labels = batch
     expected = sum(F.cross_entropy(logits, labels) for logits in model(x)) / MEMBERS
@@ -102,13 +102,13 @@ def test_undealt_it_is_the_cross_entropy_of_the_model(batch: tuple[torch.Tensor,
     assert BatchEnsembleObjective()(model, x, labels, {"classification": 0.0}) == {}
 
 
-def test_one_member_owns_the_whole_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_a_single_member_has_the_whole_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, members=1).double()
-    dealt, whole = (BatchEnsembleObjective(own_inputs=own)(model, *batch) for own in (True, False))
-    assert dealt == whole
+    own, whole = (BatchEnsembleObjective(own_inputs=flag)(model, *batch) for flag in (True, False))
+    assert own == whole
 
 
-def test_refuses_a_batch_that_does_not_go_round(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_refuses_a_batch_that_members_cannot_share(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, MEMBERS).double()
     x, labels = batch
     with pytest.raises(InputError, match="a batch of 11 inputs does not divide among 3 members"):

@@ -11,11 +11,11 @@ def parameters(model: nn.Module) -> int:
 
 
 def test_duq_on_its_published_network() -> None:
-    assert parameters(DUQ(fashion_convnet(hidden_dim=None), num_classes=10, feature_dim=256)) == 1_009_408
+    assert parameters(DUQ(fashion_convnet(head_dim=None), num_classes=10, feature_dim=256)) == 1_009_408
 
 
 def test_softmax_on_that_network_at_twice_the_width() -> None:
-    backbone = fashion_convnet(hidden_dim=None, widths=(128, 256, 256))
+    backbone = fashion_convnet(head_dim=None, widths=(128, 256, 256))
     assert parameters(SoftmaxClassifier(backbone, num_classes=10, feature_dim=256)) == 1_152_778
 
 

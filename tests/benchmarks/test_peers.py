@@ -22,14 +22,14 @@ def test_entropy_of_an_ensemble():
 
 
 def test_textbook_batch_ensemble():
-    trunk, head = batch_ensemble(mlp(4, (8,), 5), 3), BatchEnsembleLinear(5, 3, members=3)
-    own = BatchEnsembleClassifier(mlp(4, (8,), 5), num_classes=3, feature_dim=5, members=3)
+    trunk, head = batch_ensemble(mlp((4,), (8,), 5), 3), BatchEnsembleLinear(5, 3, members=3)
+    own = BatchEnsembleClassifier(mlp((4,), (8,), 5), num_classes=3, feature_dim=5, members=3)
     own.feature_extractor, own.head = trunk, head
     torch.testing.assert_close(TextbookBatchEnsemble(nn.Sequential(trunk, head), 3)(X), predictive_entropy(own(X)))
 
 
 def test_naive_besnn_equals_the_moments_of_the_same_draw():
-    model = BESNN(mlp(4, (8,), 5), num_classes=3, feature_dim=5, members=2, noise_dim=4, hidden_dim=8, samples=16).eval()
+    model = BESNN(mlp((4,), (8,), 5), num_classes=3, feature_dim=5, members=2, noise_dim=4, hidden_dim=8, samples=16).eval()
     torch.manual_seed(1)
     naive = NaiveBESNN(model)(X)
     torch.manual_seed(1)

@@ -21,7 +21,6 @@ FIGURES = {  # how many each row times
     "layouts": 3,
     "export": 2,
     "training": 3,
-    "training-compiled": 0,
     "training-samples": 2,
     "neighbours": 2,
     "memory": 0,

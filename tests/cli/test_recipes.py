@@ -6,6 +6,7 @@ import yaml
 
 from besnn.cli.recipes import recipe_reference
 from besnn.recipe import METHODS
+from besnn.recipe.config import backbone_class
 from besnn.training import Recipe, load_recipe, parse_recipe, shipped_recipes
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -43,7 +44,7 @@ def test_the_reference_has_every_setting_with_its_default():
             for reference in str(value).split("'#/$defs/")[1:]:
                 yield from fields(definitions[reference.split("'")[0]], definitions)
 
-    schemas = [section.model_json_schema() for section in (Recipe, *METHODS.values())]
+    schemas = [section.model_json_schema() for section in (Recipe, backbone_class(), *METHODS.values())]
     assert set(settings) == {field for schema in schemas for field in fields(schema, schema.get("$defs", {}))}
     assert "| `learning_rate` | number > 0 | `0.03` | the highest of the run |" in lines
     assert any(line.startswith("| `delta` | number > 0 < 1 or null | `null` |") for line in lines)

@@ -52,7 +52,7 @@ CASES = [
     ("train {tmp}/one-class.csv -o {out}", USE, "only one class"),
     ("train {tmp}/words.csv -o {out}", FAILED, "is not a finite number ('much')"),
     ("train {tmp}/empty -o {out}", FAILED, "holds no images"),
-    ("train {tmp}/bad.npz -o {out}", FAILED, "check the file, or save it again"),
+    ("train {tmp}/bad.npz -o {out}", FAILED, "check that it is complete and readable"),
     ("train {tmp}/words.csv --label kind -o {out}", FAILED, "has no column 'kind'"),
     ("train two-moons -o {tmp}/stopped.safetensors", USE, "continue it with --resume"),
     ("train {tmp}/unlabelled.csv -o {tmp}/unlabelled.csv", USE, "is a file that this command reads: give another name"),

@@ -93,7 +93,7 @@ def test_whatever_a_reader_raises_is_one_line(table, one_line):
     for read in (load, lambda path: list(stream(path, columns=1))):
         with pytest.raises(DataError) as caught:
             read(table)
-        one_line(caught, f"{table} cannot be read (Expecting value", "check the file, or save it again")
+        one_line(caught, f"{table} cannot be read (Expecting value", "check that it is complete and readable")
 
 
 def test_messages_list_the_registered_formats(tmp_path):

@@ -114,11 +114,11 @@ def rounding_of(*blocks):
 
 
 def is_lost(column):
-    """The rule as it is meant, of a whole column: float32 is off by over 1 % of the standard deviation."""
+    """The rule for a whole column: float32 is off by over 0.3 % of the range."""
     with np.errstate(over="ignore"):
         error = np.abs(column - column.astype(np.float32)).max()
-    spread = column.std(dtype=np.longdouble)
-    return bool((error > 0.01 * spread and spread > 1e-12 * np.abs(column).max()) or np.isinf(error))
+    spread = column.max() - column.min()
+    return bool((error > 0.003 * spread and spread > 1e-12 * np.abs(column).max()) or np.isinf(error))
 
 
 @given(st.integers(0, 2**31), st.integers(-20, 45), st.integers(-14, 0), st.integers(1, 50))
@@ -130,7 +130,7 @@ def test_what_is_lost_does_not_depend_on_how_rows_come(seed, size, share, cut):
 
 def test_the_column_is_named_with_its_size_and_its_spread():
     table = np.column_stack([np.zeros(400), TIMES])
-    told = f"reaches 1.7e+09 and varies by {TIMES.std():g}, which float32 does not hold: standardise it first"
+    told = "reaches 1.7e+09 and varies by 399, which float32 does not hold: standardise it first"
     assert rounding_of(table).loss() == f"column 1 {told}"
     assert rounding_of(table[:7], table[7:]).loss(("size", "time")) == f"column 'time' {told}"
 

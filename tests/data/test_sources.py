@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from besnn.data import Dataset, ImageSpec, StreamingFolder, available, load, load_or_stream
-from besnn.data.sources import Kind, _one_line_errors, kind_of
+from besnn.data import Dataset, ImageSpec, StreamingFolder, available, load, load_or_stream, stream
+from besnn.data.sources import Kind, kind_of
 from besnn.errors import BesnnError, DataError, InputError
 
 
@@ -84,9 +84,19 @@ def test_a_folder_beyond_the_budget_stays_on_the_disk(sources):
     assert load_or_stream("digits:test", byte_budget=1).name == "digits:test"
 
 
-def test_errors_of_the_system_become_one_line(one_line):
-    with pytest.raises(DataError) as caught, _one_line_errors("photos"):
-        raise PermissionError(13, "Permission denied", "photos/1.png")
-    one_line(caught, "photos cannot be read", "Permission denied")
-    with pytest.raises(InputError), _one_line_errors("photos"):
-        raise InputError("our own errors pass")
+@pytest.mark.parametrize(
+    ("fails", "read"),
+    [
+        ("pathlib.Path.iterdir", load),
+        ("pathlib.Path.read_bytes", lambda folder: load(folder, image=ImageSpec(4, 1))),
+        ("os.walk", lambda folder: list(stream(folder, image=ImageSpec(4, 1)))),
+    ],
+)
+def test_a_folder_that_cannot_be_read(sources, monkeypatch, one_line, fails, read):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(fails, refuse)
+    with pytest.raises(DataError) as caught:
+        read(sources / "images")
+    one_line(caught, f"{sources / 'images'} cannot be read", "Permission denied")

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from besnn.data.formats import FORMATS, load_file
-from besnn.data.tables import BLOCK_BYTES, Csv, Parquet, _reason_not_finite, _to_labels, _to_numbers, valid_utf8
+from besnn.data.tables import BLOCK_BYTES, Csv, Parquet, _to_labels, _to_numbers, rows_from_cells, valid_utf8
 from besnn.errors import DataError
 
 
@@ -95,7 +95,7 @@ def test_a_column_that_float32_does_not_hold_is_told_of_and_loaded_all_the_same(
     for path in (write(tmp_path, f"x,time\n{text}"), parquet(tmp_path, {"x": np.arange(400) % 7, "time": times})):
         loaded = load_file(path)
         assert len(np.unique(loaded.inputs[:, 1])) < 10
-        assert loaded.lost.startswith(f"column 'time' reaches 1.7e+09 and varies by {np.std(times):g}, which float32")
+        assert loaded.lost.startswith("column 'time' reaches 1.7e+09 and varies by 399, which float32")
         assert load_file(path, columns=["x"]).lost == ""
 
 
@@ -239,9 +239,11 @@ def test_any_text_is_a_number_or_nan(cells):
 
 
 def test_a_reason_names_the_column_and_the_cell():
-    assert _reason_not_finite("x", None) == _reason_not_finite("x", " ") == "column 'x' is empty"
-    assert "inf" in _reason_not_finite("x", math.inf)
-    assert len(_reason_not_finite("x", "long" * 1000)) < 100
+    cells = pa.RecordBatch.from_pydict({"x": [None, " ", "inf", "long" * 1000]})
+    empty, blank, infinite, long = rows_from_cells(cells, ["x"]).errors
+    assert empty == blank == "column 'x' is empty"
+    assert infinite == "column 'x' is not a finite number ('inf')"
+    assert len(long) < 100
 
 
 def test_labels_of_any_type():

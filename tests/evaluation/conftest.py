@@ -1,17 +1,23 @@
-"""One made-up evaluation: digits 0 to 7 by logistic regression, digits 8 and 9 and scrambled images unknown."""
+"""A made-up evaluation (digits 0 to 7 known; 8, 9 and scrambled images unknown), and figures read back as pixels."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from besnn.evaluation import Evaluation, ScoredSet
-from besnn.evaluation.arrays import FloatArray
+from besnn.evaluation.checks import FloatArray
+from besnn.evaluation.style import save_figure
 
 ALPHA = 0.1
+Pixels = npt.NDArray[np.uint8]
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +67,19 @@ def evaluation_settings() -> dict[str, Any]:
 def make_evaluation(evaluation_settings: dict[str, Any]) -> Callable[..., Evaluation]:
     """The evaluation with some of its settings replaced."""
     return lambda **changes: Evaluation(**(evaluation_settings | changes))
+
+
+@pytest.fixture
+def pixels_of(tmp_path: Path) -> Callable[[Figure], Pixels]:
+    """Save a figure as PNG and read it back, ``[height, width, 3]``; a blank one fails here."""
+
+    def read(figure: Figure) -> Pixels:
+        path = save_figure(figure, tmp_path / "figure.png")
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("RGB"))
+        width, height = figure.get_size_inches()
+        assert pixels.shape[:2] == pytest.approx((200 * height, 200 * width), abs=1)
+        assert pixels.std() > 5, "the picture is blank"
+        return pixels
+
+    return read

@@ -18,7 +18,7 @@ from besnn.evaluation import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from besnn.evaluation.arrays import FloatArray, IntArray
+from besnn.evaluation.checks import FloatArray, IntArray
 
 
 def predictions(seed: int, n: int = 400, classes: int = 5) -> tuple[IntArray, FloatArray]:

@@ -1,12 +1,15 @@
-"""Exact binomial intervals against scipy's test and their own promise."""
+"""Binomial and bootstrap intervals against SciPy, slow oracles and their own coverage."""
 
+import time
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, norm
 
 from besnn.errors import InputError
-from besnn.evaluation import binomial_interval
+from besnn.evaluation import binomial_interval, ood_intervals, ood_metrics
 
 
 @settings(deadline=None, max_examples=60)
@@ -34,3 +37,44 @@ def test_covers_the_true_rate(rate: float) -> None:
 def test_wrong_counts_are_named(arguments: tuple[int, ...], words: str) -> None:
     with pytest.raises(InputError, match=words):
         binomial_interval(*arguments)
+
+
+def test_bootstrap_intervals_are_percentiles_of_the_metrics_of_resampled_scores() -> None:
+    generator = np.random.default_rng(1)
+    inside, outside = generator.normal(0, 1, 60).round(1), generator.normal(1, 1, 40).round(1)
+    found = ood_intervals(inside, outside, resamples=40, seed=9)
+    assert set(found) == set(ood_metrics(inside, outside)) - {"n_in", "n_out"}
+    generator = np.random.default_rng(9)
+    drawn = [ood_metrics(*(each[generator.integers(0, len(each), len(each))] for each in (inside, outside))) for _ in range(40)]
+    for name, interval in found.items():
+        assert interval == pytest.approx(np.percentile([figures[name] for figures in drawn], [2.5, 97.5])), name
+
+
+def test_auroc_interval_covers_the_true_value_about_as_often_as_it_says() -> None:
+    truth, hits, repeats = norm.cdf(1 / np.sqrt(2)), 0, 120
+    for seed in range(repeats):
+        generator = np.random.default_rng(seed)
+        low, high = ood_intervals(generator.normal(0, 1, 150), generator.normal(1, 1, 150), resamples=200, level=0.9)["auroc"]
+        hits += low <= truth <= high
+    assert 0.8 <= hits / repeats <= 0.98  # three standard errors around 0.9
+
+
+def test_same_seed_same_interval() -> None:
+    inside, outside = np.random.default_rng(0).normal(size=(2, 50))
+    first, again, other = (ood_intervals(inside, outside, resamples=30, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_ten_thousand_against_ten_thousand_is_fast() -> None:
+    inside, outside = np.random.default_rng(0).normal(size=(2, 10_000))
+    start = time.perf_counter()
+    ood_intervals(inside, outside, resamples=200)
+    assert time.perf_counter() - start < 5
+
+
+def test_wrong_settings_are_named() -> None:
+    with pytest.raises(InputError, match="resamples=0"):
+        ood_intervals([0.0], [1.0], resamples=0)
+    with pytest.raises(InputError, match="level=95"):
+        ood_intervals([0.0], [1.0], level=95, resamples=2)

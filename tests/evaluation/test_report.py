@@ -13,7 +13,7 @@ import pytest
 
 from besnn.errors import DataError
 from besnn.evaluation import Evaluation
-from besnn.evaluation.report import render_report, write_report
+from besnn.evaluation.report import extreme_examples, render_report, write_report
 
 Make = Callable[..., Evaluation]
 VOID = {"meta", "img", "br"}
@@ -60,7 +60,7 @@ def test_every_section_is_there(page: Page) -> None:
     headings = {attributes.get("id") for attributes in page.all("h2")}
     assert headings == {"summary", "figures", "scores", "classes", "examples", "provenance"}
     assert len(page.all("img")) == 5 + 3  # five figures; known images and two sets of unknown ones
-    for words in ["strangest known inputs", "most ordinary unknown inputs (scrambled)", "versions.besnn", "0.1.0"]:
+    for words in ["most unusual known inputs", "most ordinary unknown inputs (scrambled)", "versions.besnn", "0.1.0"]:
         assert words in page.text
 
 
@@ -156,3 +156,17 @@ def test_written_whole_or_not_at_all(bare: Evaluation, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot write .*report\.html/inside\.html"):
         write_report(bare, path / "inside.html")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_extremes_of_the_default_score(make_evaluation: Callable[..., Evaluation]) -> None:
+    evaluation = make_evaluation()
+    strange, nines, scrambled = extreme_examples(evaluation, count=5)
+    known_order = np.argsort(-evaluation.known.scores["entropy"])[:5]
+    np.testing.assert_array_equal(strange.inputs, evaluation.known.inputs[known_order])
+    assert [fact["true class"] for fact in strange.facts] == [f"digit {evaluation.labels[row]}" for row in known_order]
+    for shown, answers in [(nines, evaluation.unknown["eight and nine"]), (scrambled, evaluation.unknown["scrambled"])]:
+        order = np.argsort(answers.scores["entropy"])[:5]
+        np.testing.assert_array_equal(shown.inputs, answers.inputs[order])
+        assert [fact["predicted class"] for fact in shown.facts] == [f"digit {answers.predictions[row]}" for row in order]
+        assert [fact["decision"] == "flagged" for fact in shown.facts] == answers.is_ood[order].tolist()
+        assert "true class" not in shown.facts[0]

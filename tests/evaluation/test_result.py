@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.stats import binomtest
 
 from besnn.errors import InputError
 from besnn.evaluation import Evaluation, ScoredSet, classification_metrics, ood_intervals, ood_metrics
+from besnn.evaluation.result import NO_BREAK
 
 Make = Callable[..., Evaluation]
 
@@ -85,8 +87,36 @@ def test_wrong_evaluations_are_named(make_evaluation: Make) -> None:
         ({"unknown": {"noise": other_scores}}, "'noise' has the scores"),
         ({"unknown": {"noise": other_classes}}, "'noise' has probabilities of 2 classes"),
         ({"unknown": {"digits": other_classes}}, "'digits' has probabilities of 2 classes"),
-        ({"default_score": "energy"}, "the default 'energy' among them"),
+        ({"default_score": "energy"}, "including the default 'energy'"),
         ({"alpha": 5}, "alpha=5"),
     ]:
         with pytest.raises(InputError, match=words):
             make_evaluation(**changes)
+
+
+def verdict(make: Callable[..., Evaluation], flagged: int) -> str:
+    known = make().known
+    is_ood = np.arange(len(known)) < flagged
+    return make(known=replace(known, is_ood=is_ood)).summary()[2].replace(NO_BREAK, " ")
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.1, "in line with that"), (0.0, "clearly fewer than allowed"), (0.3, "more than allowed")]
+)
+def test_false_alarms_are_judged_by_their_interval(share: float, words: str, make_evaluation) -> None:
+    n = len(make_evaluation().known)
+    sentence = verdict(make_evaluation, round(share * n))
+    assert "at most 10 % of known inputs" in sentence
+    assert f"({round(share * n)} of {n};" in sentence
+    assert words in sentence
+
+
+def test_every_unknown_set_has_its_sentence(make_evaluation) -> None:
+    evaluation = make_evaluation()
+    scrambled = evaluation.unknown["scrambled"]
+    sentences = evaluation.summary()
+    assert len(sentences) == 3 + len(evaluation.unknown)
+    passed = int(np.sum(~scrambled.is_ood))
+    assert sentences[-1].endswith(f"{passed} passed as known.")
+    all_caught = replace(scrambled, is_ood=np.ones(len(scrambled), dtype=bool))
+    assert make_evaluation(unknown={"noise": all_caught}).summary()[-1].endswith("none passed as known.")

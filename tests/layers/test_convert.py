@@ -29,7 +29,7 @@ def assert_same(got, expected, tolerance=1e-10):
 
 
 def by_member(outputs):
-    """Member-major rows from one output a member."""
+    """Member-major rows from one output per member."""
     if isinstance(outputs[0], tuple):
         return tuple(torch.cat(parts) for parts in zip(*outputs, strict=True))
     return torch.cat(outputs)
@@ -94,26 +94,20 @@ def test_every_weight_gets_fast_weights(network):
 # --- what is kept ---
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_training_mode(network, training):
-    ensemble = batch_ensemble(network.build().train(training), MEMBERS, norm="member", share=network.share)
-    assert {module.training for module in ensemble.modules()} == {training}
-
-
 def test_mixed_training_modes_are_kept():
     plain = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3).eval(), nn.Dropout())
     assert [module.training for module in batch_ensemble(plain, 2, norm="member")] == [True, False, True]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_dtype(network, dtype):
-    ensemble = batch_ensemble(network.build().to(dtype), MEMBERS, norm="member", share=network.share)
+@pytest.mark.parametrize(
+    ("dtype", "device", "training"), [(torch.float64, "cpu", True), (torch.bfloat16, "meta", False)], ids=str
+)
+def test_dtype_device_and_mode(network, dtype, device, training):
+    plain = network.build().to(device, dtype).train(training)
+    ensemble = batch_ensemble(plain, MEMBERS, norm="member", share=network.share)
     assert {parameter.dtype for parameter in ensemble.parameters()} == {dtype}
-
-
-def test_device(network):
-    ensemble = batch_ensemble(network.build().to("meta"), MEMBERS, norm="member", share=network.share)
-    assert {value.device.type for value in ensemble.state_dict().values()} == {"meta"}
+    assert {value.device.type for value in ensemble.state_dict().values()} == {device}
+    assert {module.training for module in ensemble.modules()} == {training}
 
 
 def test_hooks():

@@ -97,6 +97,12 @@ def case(request: pytest.FixtureRequest) -> LayerCase:
     return request.param
 
 
+@pytest.fixture(params=["linear", "conv1d", "conv2d", "conv3d", "transpose2d"])
+def kind(request: pytest.FixtureRequest) -> LayerCase:
+    """One case per kind of layer, for what does not depend on torch's arguments."""
+    return LAYER_CASES[request.param]
+
+
 def test_equals_explicit_weights_member_by_member(case, oracle):
     layer, plain, x = case.build(MEMBERS), case.build_plain(), case.inputs(MEMBERS * 2)
     expected = torch.cat([oracle(layer, plain, n)(rows) for n, rows in enumerate(x.chunk(MEMBERS))])
@@ -144,15 +150,15 @@ def test_dtype(case, dtype):
     torch.testing.assert_close(y.double(), expected, rtol=0, atol=16 * torch.finfo(dtype).eps * float(expected.abs().max()))
 
 
-def test_device_argument(case):
-    layer = case.build(MEMBERS, device="meta")
+def test_device_argument(kind):
+    layer = kind.build(MEMBERS, device="meta")
     assert {parameter.device.type for parameter in layer.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize(("members", "batch"), [(1, 1), (1, 3), (4, 1), (2, 0)])
-def test_shapes(case, members, batch):
-    layer, x = case.build(members), case.inputs(members * batch)
-    assert layer(x).shape == case.build_plain()(x).shape
+def test_shapes(kind, members, batch):
+    layer, x = kind.build(members), kind.inputs(members * batch)
+    assert layer(x).shape == kind.build_plain()(x).shape
 
 
 def test_parameter_shapes(case):
@@ -165,15 +171,15 @@ def test_parameter_shapes(case):
     assert layer.bias is None or layer.bias.shape == (MEMBERS, outputs)
 
 
-def test_state_dict_round_trip(case):
-    source, target, x = case.build(MEMBERS), case.build(MEMBERS), case.inputs(MEMBERS)
+def test_state_dict_round_trip(kind):
+    source, target, x = kind.build(MEMBERS), kind.build(MEMBERS), kind.inputs(MEMBERS)
     assert not torch.equal(source(x), target(x))
     target.load_state_dict(source.state_dict())
     assert torch.equal(source(x), target(x))
 
 
-def test_deepcopy_is_equal_and_independent(case):
-    layer, x = case.build(MEMBERS), case.inputs(MEMBERS)
+def test_deepcopy_is_equal_and_independent(kind):
+    layer, x = kind.build(MEMBERS), kind.inputs(MEMBERS)
     before = layer(x)
     twin = copy.deepcopy(layer)
     assert type(twin) is type(layer)
@@ -188,9 +194,9 @@ def test_repr_is_torchs_with_members(case):
     assert repr(case.build(MEMBERS)) == f"BatchEnsemble{plain}, members={MEMBERS})"
 
 
-def test_autocast_takes_both_precisions(case):
-    layer = case.build(MEMBERS, dtype=torch.float32)
-    x = case.inputs(MEMBERS, torch.float32)
+def test_autocast_takes_both_precisions(kind):
+    layer = kind.build(MEMBERS, dtype=torch.float32)
+    x = kind.inputs(MEMBERS, torch.float32)
     expected = layer(x).detach()
     for rows in (x, x.bfloat16()):
         with torch.autocast("cpu", torch.bfloat16):
@@ -199,38 +205,38 @@ def test_autocast_takes_both_precisions(case):
         torch.testing.assert_close(y.detach().float(), expected, rtol=0, atol=0.05 * float(expected.abs().max()))
 
 
-def test_batch_that_members_do_not_divide(case):
+def test_batch_that_members_do_not_divide(kind):
     with pytest.raises(
         InputError, match=r"members=3 does not divide a batch of 4 rows: tile the input first with .*tile\(x, 3\)"
     ):
-        case.build(3)(case.inputs(4))
+        kind.build(3)(kind.inputs(4))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_wrong_dtype(case, dtype):
+def test_wrong_dtype(kind, dtype):
     with pytest.raises(InputError, match=f"input has dtype {dtype} but the layer torch.float64: convert one, e.g. x.to"):
-        case.build(3)(case.inputs(3).to(dtype))
+        kind.build(3)(kind.inputs(3).to(dtype))
 
 
-def test_wrong_number_of_channels_is_not_broadcast(case):
-    layer, x = case.build(3), case.inputs(3)
+def test_wrong_number_of_channels_is_not_broadcast(kind):
+    layer, x = kind.build(3), kind.inputs(3)
     one_channel = x.narrow(layer.channel_dim, 0, 1)
     with pytest.raises(InputError, match=r"input has shape \[3, .*but the layer takes a batch with \d channels"):
         layer(one_channel)
 
 
-def test_input_without_a_batch(case):
-    one = case.inputs(1)[0]
-    if one.ndim == 2 and case.plain is nn.Linear:
+def test_input_without_a_batch(kind):
+    one = kind.inputs(1)[0]
+    if one.ndim == 2 and kind.plain is nn.Linear:
         one = one[0]  # a linear layer takes any number of axes behind the batch
     with pytest.raises(InputError, match="add a batch axis"):
-        case.build(2)(one)
+        kind.build(2)(one)
 
 
 @pytest.mark.parametrize("members", [0, -1, 1.5, "4", None])
-def test_wrong_members(case, members):
+def test_wrong_members(kind, members):
     with pytest.raises(InputError, match=r"members=.*: give a whole number, 1 or more"):
-        case.build(members)
+        kind.build(members)
 
 
 # --- convolutions ---

@@ -23,7 +23,7 @@ def build() -> Callable[..., BESNN]:
 
     def model(**others: Any) -> BESNN:
         arguments = {"num_classes": 4, "feature_dim": 6, "members": 3, "noise_dim": 5, "hidden_dim": 7, "samples": 8, **others}
-        extractor = arguments.pop("feature_extractor", None) or mlp(3, (5,), arguments["feature_dim"])
+        extractor = arguments.pop("feature_extractor", None) or mlp((3,), (5,), arguments["feature_dim"])
         return BESNN(extractor, init=normal(0.5), **arguments).double()
 
     return model

@@ -1,4 +1,4 @@
-"""The paper's backbones have the paper's shapes and the known numbers of parameters."""
+"""The paper's backbones have the paper's shapes and the known numbers of parameters; all are built by name."""
 
 import itertools
 
@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from besnn.errors import InputError
 from besnn.layers import batch_ensemble, fast_parameters, tile
-from besnn.model import BESNN, cifar_resnet18, convnet, fashion_convnet, mlp, two_moons_mlp
+from besnn.model import BACKBONES, BESNN, Backbone, cifar_resnet18, convnet, fashion_convnet, mlp, two_moons_mlp
 
 
 def count(module):
@@ -39,7 +40,7 @@ def test_fashion():
 
 
 def test_fashion_for_other_methods():
-    network = fashion_convnet(channels=3, feature_dim=10, hidden_dim=None, widths=(8, 16, 32), last_kernel=5)
+    network = fashion_convnet((3, 28, 28), feature_dim=10, head_dim=None, widths=(8, 16, 32), last_kernel=5)
     assert shapes(network, nn.Conv2d) == [(8, 3, 3, 3), (16, 8, 3, 3), (32, 16, 5, 5)]
     x = torch.rand(5, 3, 28, 28)
     assert network.trunk(x).shape == (5, 4 * 32)
@@ -47,9 +48,17 @@ def test_fashion_for_other_methods():
     assert bool((network(x) >= 0).all())
 
 
+@pytest.mark.parametrize(("paddings", "flat"), [((1, 0, 0), 512), ((0, 1, 0), 512), ((1, 1, 1), 1152), ((0, 0, 0), 128)])
+@pytest.mark.parametrize("last_kernel", [3, 7])
+def test_fashion_with_other_paddings(paddings, flat, last_kernel):
+    network, x = fashion_convnet(paddings=paddings, last_kernel=last_kernel), torch.rand(2, 1, 28, 28)
+    assert network.trunk(x).shape == (2, flat)
+    assert network(x).shape == (2, 256)
+
+
 @pytest.mark.parametrize(("hidden", "feature_dim"), [((), 4), ((8,), 3), ((8, 16), 5)])
 def test_mlp(hidden, feature_dim):
-    network = mlp(6, hidden, feature_dim)
+    network = mlp((6,), hidden, feature_dim)
     widths = [6, *hidden, feature_dim]
     assert shapes(network, nn.Linear) == [(b, a) for a, b in itertools.pairwise(widths)]
     assert isinstance(network[-1], nn.Linear)
@@ -62,14 +71,14 @@ def test_convnet_takes_images_of_any_size(shape):
     assert network(torch.rand(2, *shape)).shape == (2, 16)
 
 
-BACKBONES = {
+PAPER = {
     "two-moons": (two_moons_mlp, (2,), 32, {"num_classes": 2, "noise_dim": 8, "hidden_dim": 32}, (10, 32, 32)),
     "fashion": (fashion_convnet, (1, 28, 28), 256, {"num_classes": 10}, (522, 512, 256)),
     "cifar": (cifar_resnet18, (3, 32, 32), 512, {"num_classes": 10}, (522, 512, 512)),
 }
 
 
-@pytest.mark.parametrize(("backbone", "shape", "dim", "arguments", "widths"), BACKBONES.values(), ids=BACKBONES.keys())
+@pytest.mark.parametrize(("backbone", "shape", "dim", "arguments", "widths"), PAPER.values(), ids=PAPER.keys())
 def test_converts_with_few_more_parameters(backbone, shape, dim, arguments, widths):
     plain = backbone()
     model = BESNN(plain, feature_dim=dim, members=4, **arguments)
@@ -89,3 +98,52 @@ def test_members_of_a_converted_backbone_differ():
     a, b, c = ensemble(tile(torch.rand(4, 2), 3)).chunk(3)
     assert not torch.allclose(a, b)
     assert not torch.allclose(b, c)
+
+
+# --- the registry ---
+
+SHAPES = {"mlp": (6,), "convnet": (2, 9, 7), "fashion-convnet": (3, 28, 28), "cifar-resnet18": (1, 32, 32)}
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_backbone_builds_by_name_with_the_settings_it_has(name):
+    settings = {"hidden": (4,), "widths": (2, 3, 4), "head_dim": 5, "last_kernel": 5, "paddings": (1, 0, 0), "width": 2}
+    network = BACKBONES[name].build(SHAPES[name], 7, settings)
+    assert BACKBONES[name].name == name
+    assert network(torch.rand(2, *SHAPES[name])).shape == (2, 7)
+    first = next(layer for layer in network.modules() if isinstance(layer, nn.Linear | nn.Conv2d))
+    assert first.weight.shape[:2] == ({"mlp": 4, "convnet": 4}.get(name, 2), SHAPES[name][0])
+
+
+def test_settings_have_types_and_defaults():
+    for backbone in BACKBONES.values():
+        for setting in backbone.settings.values():
+            assert setting.annotation.__metadata__[-1].description
+            assert setting.default is not setting.empty
+
+
+def test_a_backbone_of_ones_own():
+    def wide(input_shape, feature_dim=8, breadth: int = 3):
+        return nn.Sequential(nn.Linear(*input_shape, breadth), nn.Linear(breadth, feature_dim))
+
+    backbone = Backbone("wide", wide, "table")
+    assert {name: setting.default for name, setting in backbone.settings.items()} == {"breadth": 3}
+    assert shapes(backbone.build((4,), 5, {"breadth": 6, "hidden": ()}), nn.Linear) == [(6, 4), (5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        (
+            "mlp",
+            (1, 8, 8),
+            r"takes table rows \[columns\], but an input here has shape \[1, 8, 8\]: use backbone.name=auto",
+        ),
+        ("convnet", (5,), r"'convnet' takes images \[channels, h, w\], but an input here has shape \[5\]"),
+        ("fashion-convnet", (1, 32, 32), r"takes 28×28 images, not \[1, 32, 32\]: use backbone.name=convnet"),
+        ("cifar-resnet18", (3, 32, 28), r"takes 32×32 images, not \[3, 32, 28\]"),
+    ],
+)
+def test_inputs_that_a_backbone_does_not_take(name, shape, message):
+    with pytest.raises(InputError, match=message):
+        BACKBONES[name].build(shape, 4)

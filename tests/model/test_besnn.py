@@ -44,7 +44,7 @@ def by_brute_force(features, class_features):
     dim=st.integers(1, 4),
 )
 def test_shapes_and_brute_force(members, batch, classes, samples, dim):
-    model = BESNN(mlp(3, (4,), dim), classes, dim, members, noise_dim=2, hidden_dim=3, samples=samples).double()
+    model = BESNN(mlp((3,), (4,), dim), classes, dim, members, noise_dim=2, hidden_dim=3, samples=samples).double()
     x = inputs(batch)
     features = model.features(x)
     assert features.shape == (members, batch, dim)
@@ -118,7 +118,7 @@ def test_freezing_depends_on_its_seed_alone(build):
 
 @pytest.mark.parametrize("classes", [FROZEN_AT_ONCE - 1, FROZEN_AT_ONCE, 2 * FROZEN_AT_ONCE + 1])
 def test_frozen_moments_are_those_of_all_classes_drawn_at_once(classes):
-    model = BESNN(mlp(3, (4,), 5), classes, 5, members=2, noise_dim=2, hidden_dim=3).double()
+    model = BESNN(mlp((3,), (4,), 5), classes, 5, members=2, noise_dim=2, hidden_dim=3).double()
     model.freeze_classes(16, seed=3)
     mean, spread = class_moments(model.class_features(16, torch.Generator().manual_seed(3)))
     torch.testing.assert_close(model.class_mean, mean, rtol=1e-12, atol=1e-12)
@@ -292,7 +292,7 @@ def test_probabilities_and_score_are_those_of_the_scaled_kernel(build):
 
 def test_weights_belong_to_their_length_scale():
     def model(**settings):
-        return BESNN(mlp(2, (8,), 8), num_classes=2, feature_dim=8, members=2, noise_dim=4, hidden_dim=8, **settings)
+        return BESNN(mlp((2,), (8,), 8), num_classes=2, feature_dim=8, members=2, noise_dim=4, hidden_dim=8, **settings)
 
     one, five = model(), model(length_scale=5)
     assert "length_scale" not in one.state_dict()  # files from before there was one
@@ -336,7 +336,7 @@ def test_members_mismatch():
 
 
 @pytest.mark.parametrize(
-    "extractor", [mlp(3, (5,), 7), nn.Conv1d(3, 6, 1), nn.Sequential(nn.Linear(3, 6), nn.Unflatten(1, (2, 3)))]
+    "extractor", [mlp((3,), (5,), 7), nn.Conv1d(3, 6, 1), nn.Sequential(nn.Linear(3, 6), nn.Unflatten(1, (2, 3)))]
 )
 def test_extractor_with_the_wrong_output(extractor):
     model = BESNN(extractor, 4, 6, members=2, noise_dim=4, hidden_dim=4)
@@ -385,7 +385,7 @@ def test_bad_inputs(build, x, message):
 def test_bad_sizes(name, size):
     arguments = {"num_classes": 4, "feature_dim": 6, "noise_dim": 5, "hidden_dim": 7, "samples": 8, name: size}
     with pytest.raises(InputError, match=f"{name}={size!r}: give a whole number, {2 if name == 'num_classes' else 1} or more"):
-        BESNN(mlp(3, (5,), 6), members=2, **arguments)
+        BESNN(mlp((3,), (5,), 6), members=2, **arguments)
 
 
 def test_one_class_is_no_classifier(build):
@@ -395,7 +395,7 @@ def test_one_class_is_no_classifier(build):
 
 def test_bad_members():
     with pytest.raises(InputError, match="members=0"):
-        BESNN(mlp(3, (5,), 6), 4, 6, members=0)
+        BESNN(mlp((3,), (5,), 6), 4, 6, members=0)
 
 
 def test_numpy_sizes(build):

@@ -24,7 +24,7 @@ from besnn.ray.manifest import MANIFEST, part_name
 
 pytest.importorskip("ray")
 
-from besnn.ray.scoring import load_detector, score_on_ray
+from besnn.ray.scoring import score_on_ray
 from besnn.ray.session import Cluster
 
 pytestmark = pytest.mark.slow
@@ -228,9 +228,3 @@ def test_an_uncalibrated_detector(moons_file, points, tmp_path):
     detector.save(tmp_path / "model.safetensors")
     with pytest.raises(NotReadyError, match="is not calibrated"):
         score_on_ray(tmp_path / "model.safetensors", str(points / "points.csv"), str(tmp_path / "scores"))
-
-
-def test_a_detector_from_bytes(moons_file):
-    inputs = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
-    expected = Detector.load(moons_file).score(inputs)
-    assert np.array_equal(load_detector(moons_file.read_bytes()).score(inputs), expected)

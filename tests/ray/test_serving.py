@@ -55,7 +55,7 @@ class Clients:
 
     def _ask(self) -> None:
         with httpx.Client(base_url=self.url, timeout=PATIENCE) as client:
-            while not self.stop.is_set():
+            while not self.stop.wait(0.05):  # pauses, so that the new replica gets a core to start on
                 try:
                     response = client.post("/v1/predict", json={"inputs": INPUTS}).raise_for_status()
                     self.answers.append(tuple(row["p_value"] for row in response.json()["predictions"]))

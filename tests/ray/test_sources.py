@@ -102,7 +102,7 @@ def test_row_groups_of_any_size(rows, group, batches, batch_rows, tmp_path):
     """Every row comes once, in order, whatever the sizes of row groups, chunks and batches are."""
     pa.parquet.write_table(pa.table({"x": np.arange(rows, dtype=np.float32)}), tmp_path / "x.parquet", row_group_size=group)
     location = Location.parse(str(tmp_path / "x.parquet"))
-    source = parquet_source(location, Form(None, ["x"], "label", batch_rows=batch_rows, chunk_rows=batches * batch_rows))
+    source = parquet_source(location, Form(None, ["x"], "label", None, batch_rows, chunk_rows=batches * batch_rows))
     found = batches_of(source)
     assert [int(value) for batch in found for value in batch.inputs[:, 0]] == list(range(rows))
     assert [name for batch in found for name in batch.ids] == [str(row) for row in range(rows)]

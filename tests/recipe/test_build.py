@@ -5,38 +5,38 @@ from besnn.errors import InputError
 from besnn.layers import fast_parameters
 from besnn.model import cifar_resnet18, convnet, fashion_convnet, mlp
 from besnn.recipe.build import resolve_backbone, with_trunk
-from besnn.recipe.config import BackboneConfig
+from besnn.recipe.config import backbone_class
 from besnn.training import build_backbone, build_method
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "like"),
     [
-        ("mlp", (5,), lambda: mlp(5, (7, 6), 3)),
-        ("auto", (5,), lambda: mlp(5, (7, 6), 3)),
+        ("mlp", (5,), lambda: mlp((5,), (7, 6), 3)),
+        ("auto", (5,), lambda: mlp((5,), (7, 6), 3)),
         ("convnet", (3, 10, 12), lambda: convnet((3, 10, 12), (7, 6), 3)),
         ("auto", (3, 10, 12), lambda: convnet((3, 10, 12), (7, 6), 3)),
-        ("fashion-convnet", (1, 28, 28), lambda: fashion_convnet(1, 3)),
-        ("cifar-resnet18", (3, 32, 32), lambda: cifar_resnet18(3, 3)),
+        ("fashion-convnet", (1, 28, 28), lambda: fashion_convnet((1, 28, 28), 3)),
+        ("cifar-resnet18", (3, 32, 32), lambda: cifar_resnet18((3, 32, 32), 3)),
     ],
 )
 def test_backbones(name, shape, like):
-    config = BackboneConfig(name=name, hidden=(7, 6), feature_dim=3)
+    config = backbone_class()(name=name, hidden=(7, 6), feature_dim=3)
     network = build_backbone(config, shape)
     assert str(network) == str(like())
     assert network(torch.rand(2, *shape)).shape == (2, 3)
 
 
 def test_the_width_of_a_resnet():
-    network = build_backbone(BackboneConfig(name="cifar-resnet18", width=4, feature_dim=3), (3, 32, 32))
-    assert str(network) == str(cifar_resnet18(3, 3, width=4))
+    network = build_backbone(backbone_class()(name="cifar-resnet18", width=4, feature_dim=3), (3, 32, 32))
+    assert str(network) == str(cifar_resnet18((3, 32, 32), 3, width=4))
     assert network.head.in_features == 32
 
 
 @pytest.mark.parametrize(("shape", "name"), [((5,), "mlp"), ((1, 8, 8), "convnet")])
 def test_auto_is_settled_by_the_input(shape, name):
-    assert resolve_backbone(BackboneConfig(), shape).name == name
-    assert resolve_backbone(BackboneConfig(name="mlp"), shape).name == "mlp"
+    assert resolve_backbone(backbone_class()(), shape).name == name
+    assert resolve_backbone(backbone_class()(name="mlp"), shape).name == "mlp"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_auto_is_settled_by_the_input(shape, name):
 )
 def test_a_backbone_that_does_not_fit_the_input(name, shape, words):
     with pytest.raises(InputError, match=words) as caught:
-        build_backbone(BackboneConfig(name=name), shape)
+        build_backbone(backbone_class()(name=name), shape)
     assert "use backbone.name=" in str(caught.value)
 
 
@@ -97,7 +97,7 @@ def test_duq_and_gaussian_settings_reach_model_and_objective(tiny_recipe):
     ("name", "shape"), [("convnet", (3, 9, 8)), ("fashion-convnet", (1, 28, 28)), ("cifar-resnet18", (3, 32, 32))]
 )
 def test_a_trunk_is_taken_whole_and_nothing_else(name, shape):
-    config = BackboneConfig(name=name, hidden=(3, 4), widths=(3, 4, 5), width=2, feature_dim=6, head_dim=7)
+    config = backbone_class()(name=name, hidden=(3, 4), widths=(3, 4, 5), width=2, feature_dim=6, head_dim=7)
     other = build_backbone(config, shape)
     other(torch.rand(8, *shape))  # moves the statistics of BatchNorm, which are part of a trunk
     weights = {key: value.clone() for key, value in other.state_dict().items()}
@@ -112,8 +112,8 @@ def test_a_trunk_is_taken_whole_and_nothing_else(name, shape):
 
 
 def test_a_trunk_of_another_shape_is_not_taken():
-    wide, narrow = (BackboneConfig(name="convnet", hidden=hidden, feature_dim=3) for hidden in ((4, 6), (4, 5)))
+    wide, narrow = (backbone_class()(name="convnet", hidden=hidden, feature_dim=3) for hidden in ((4, 6), (4, 5)))
     with pytest.raises(RuntimeError, match="size mismatch"):
         with_trunk(narrow, (1, 8, 8), build_backbone(wide, (1, 8, 8)).state_dict())
     with pytest.raises(InputError, match=r"backbone 'mlp' has no trunk to start from: leave out .* and pretraining"):
-        with_trunk(BackboneConfig(name="mlp"), (2,), {})
+        with_trunk(backbone_class()(name="mlp"), (2,), {})

@@ -14,16 +14,16 @@ def test_batch_times_members_stays_constant(members, tiny_recipe):
 
 @pytest.mark.parametrize("method", ["be-snn", "batch-ensemble"])
 @pytest.mark.parametrize(("members", "inputs"), [(1, 512), (2, 512), (3, 510), (7, 511), (512, 512)])
-def test_with_inputs_of_their_own_members_fill_the_rows_together(method, members, inputs, tiny_recipe):
+def test_members_with_own_inputs_fill_the_rows_together(method, members, inputs, tiny_recipe):
     settings = f"method={{name: {method}, members: {members}, own_inputs: true}}"
     recipe = tiny_recipe(settings, "training.batch_rows=512")
     assert (recipe.batch_size, recipe.shares) == (inputs, members)
     _, objective = build_method(recipe, (2,), 2)
-    assert objective.own_inputs  # batches are made for sharing out where they are shared out
+    assert objective.own_inputs
 
 
 @pytest.mark.parametrize(("size", "inputs"), [(20, 16), (16, 16), (8, 8), (7, 8), (1, 8)])
-def test_a_batch_to_deal_is_rounded_down_but_goes_round_once(size, inputs, tiny_recipe):
+def test_a_batch_that_members_share_is_rounded_down_to_a_multiple_but_never_to_zero(size, inputs, tiny_recipe):
     for setting in ("batch_size", "batch_rows"):
         recipe = tiny_recipe("method.members=8", "method.own_inputs=true", f"training.{setting}={size}")
         assert recipe.batch_size == inputs
@@ -67,7 +67,7 @@ def test_members_look_at_mirror_images_where_the_recipe_says_so(method, mirror, 
 
 
 @pytest.mark.parametrize("method", ENSEMBLES)
-def test_without_being_told_members_see_images_as_they_are(method, tiny_recipe):
+def test_by_default_members_see_images_as_they_are(method, tiny_recipe):
     assert not build_method(tiny_recipe(f"method={method}", "training.augment.flip=true"), (1, 8, 8), 2)[0].mirror
 
 

@@ -97,6 +97,8 @@ def test_a_method_given_by_name_alone_can_be_refined():
         (["name=null"], ["'name'", "None"]),
         (["data=null"], ["'data'", "section"]),
         (["data={}"], ["'data.source'", "missing"]),
+        (["backbone.name=vgg"], ["'backbone.name'", "'vgg' is unknown", "auto, mlp, convnet"]),
+        (["backbone.depth=3"], ["'backbone.depth'", "unknown", "feature_dim", "last_kernel"]),
         (["backbone.hidden=[8, wide]"], ["'backbone.hidden.1'", "'wide'"]),
         (["method.members=5000"], ["'method.members'", "5000", "1024"]),
         (["method.fast_weights=gamma:2"], ["'method.fast_weights'", "'gamma:2'", "normal", "sign"]),

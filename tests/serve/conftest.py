@@ -30,6 +30,12 @@ QUICK_DIGITS = [
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Runs asynchronous tests on asyncio alone."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def moons_detector() -> Detector:
     return fit_detector(load_recipe("two-moons", ["training.epochs=6"]), two_moons(600)).detector
 

@@ -1,8 +1,8 @@
 """Running the service: stopping, restarting and losing a worker; addresses; the limit on request heads."""
 
-import asyncio
 import contextlib
 import gc
+import hashlib
 import http.client
 import json
 import logging
@@ -12,9 +12,12 @@ import signal
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from typing import IO
 
 import httpx
 import numpy as np
@@ -33,30 +36,31 @@ from besnn.errors import DataError
 from besnn.serve import Settings, server
 from besnn.serve.drift import Traffic
 from besnn.serve.server import MAX_HEAD_BYTES, LimitedHeads, WorkerApp, freeze_objects, listen, run, url_of
-from besnn.storage.model_file import read_header
 
 PATIENCE = 120  # seconds; a loaded machine may need long to start a process
+TOKEN = "correct-horse-battery-staple"
 
 
-def ask(url: str, rows: np.ndarray) -> list[float]:
-    """The scores of some rows, over a new connection, which any worker may take."""
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
-    try:
-        connection.request("POST", "/v1/predict", json.dumps({"inputs": rows.tolist()}), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        assert response.status == 200
-        return [row["score"] for row in json.loads(response.read())["predictions"]]
-    finally:
-        connection.close()
+def scores_in(answer: IO[bytes]) -> list[float]:
+    return [row["score"] for row in json.load(answer)["predictions"]]
+
+
+def ask(url: str, body: bytes) -> list[float]:
+    """The scores of some rows, over a new connection, which any worker may accept."""
+    request = urllib.request.Request(f"{url}/v1/predict", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return scores_in(answer)
+
+
+def as_json(rows: np.ndarray) -> bytes:
+    return json.dumps({"inputs": rows.tolist()}).encode()
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
     until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if condition():
-            return True
+    while not (met := condition()) and time.monotonic() < until:
         time.sleep(0.1)
-    return False
+    return met
 
 
 def is_up(url: str) -> bool:
@@ -66,46 +70,39 @@ def is_up(url: str) -> bool:
         return False
 
 
-class Conversation:
-    """A request that the service has taken, for it has said that it waits for the body."""
-
-    def __init__(self, url: str, body: bytes) -> None:
-        self.body = body
-        host, port = url.removeprefix("http://").split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
-        head = f"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        self.socket.sendall(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
-        assert self.socket.recv(100).startswith(b"HTTP/1.1 100 ")
-
-    def finish(self) -> bytes:
-        """Sends the body; the whole answer."""
-        with self.socket:
-            self.socket.sendall(self.body)
-            answer = b""
-            while more := self.socket.recv(65536):
-                answer += more
-        return answer
+def begin(url: str, body: bytes) -> socket.socket:
+    """Sends the head of a request; the service has accepted it once it asks for the body."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    connection.sendall(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
+    assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+    return connection
 
 
-def test_stopping_answers_what_was_accepted_and_keeps_the_stream(
+def finish(connection: socket.socket, body: bytes) -> list[float]:
+    with connection, http.client.HTTPResponse(connection) as answer:
+        connection.sendall(body)
+        answer.begin()
+        assert answer.status == 200
+        return scores_in(answer)
+
+
+def test_stopping_answers_accepted_requests_and_keeps_the_stream(
     model_file: Path, moons_detector: Detector, tmp_path: Path, served
 ):
     state = tmp_path / "drift.sqlite"
     points = two_moons(40, seed=12).inputs.reshape(8, 5, 2)
     with served(str(model_file), "--drift-state", str(state)) as service:
         assert eventually(lambda: is_up(service.url))
-        taken = [Conversation(service.url, json.dumps({"inputs": rows.tolist()}).encode()) for rows in points]
+        accepted = [begin(service.url, as_json(rows)) for rows in points]
         service.process.terminate()
-        assert eventually(lambda: not is_up(service.url))  # nothing new is taken
-        answers = [conversation.finish() for conversation in taken]
+        assert eventually(lambda: not is_up(service.url))  # nothing new is accepted
+        answers = [finish(connection, as_json(rows)) for connection, rows in zip(accepted, points, strict=True)]
         assert service.process.wait(30) in (0, -signal.SIGTERM)
         service.drained()
         lines = [json.loads(line) for line in service.lines]
-    for rows, answer in zip(points, answers, strict=True):
-        head, _, body = answer.partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200 ")
-        scores = [row["score"] for row in json.loads(body)["predictions"]]
-        np.testing.assert_allclose(scores, moons_detector.predict(rows).score, rtol=1e-5)
+    np.testing.assert_allclose(np.ravel(answers), moons_detector.predict(points.reshape(-1, 2)).score, rtol=1e-5)
     assert [line["status"] for line in lines if line.get("route") == "/v1/predict"] == [200] * 8
     assert moons_detector.threshold is not None
     restarted = Traffic(moons_detector.threshold, Settings(drift_state=state))
@@ -141,7 +138,7 @@ def test_a_killed_worker_is_replaced_and_no_answer_is_wrong(model_file: Path, mo
             while not stop.is_set():
                 turn = (turn + 7) % 100
                 try:
-                    answers.append(np.allclose(ask(service.url, points[turn]), expected[turn], rtol=1e-5, atol=1e-6))
+                    answers.append(np.allclose(ask(service.url, as_json(points[turn])), expected[turn], rtol=1e-5, atol=1e-6))
                 except (OSError, http.client.HTTPException) as error:
                     lost.append(error)
                 time.sleep(0.05)  # leaves a single core some time for the new worker
@@ -194,7 +191,7 @@ def test_a_host_that_does_not_exist_is_named():
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
-def test_an_address_of_version_6_is_written_in_brackets():
+def test_an_ipv6_address_is_written_in_brackets():
     try:
         listener = listen("::1", 0)
     except DataError:
@@ -203,9 +200,13 @@ def test_an_address_of_version_6_is_written_in_brackets():
         assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @pytest.fixture
 def kept_process() -> Iterator[None]:
-    """Puts logging, threads and garbage collection back as they were."""
+    """Restores logging, threads and garbage collection."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     threads = torch.get_num_threads()
@@ -217,30 +218,31 @@ def kept_process() -> Iterator[None]:
     root.setLevel(level)
 
 
+@pytest.mark.anyio
 @pytest.mark.usefixtures("kept_process")
-def test_a_worker_makes_its_own_service(model_file: Path, moons_detector: Detector, capsys: pytest.CaptureFixture[str]):
+async def test_a_worker_makes_its_own_service(model_file: Path, capsys: pytest.CaptureFixture[str]):
     example = {"kind": "known", "input": [1.0, 2.0]}
-    app = WorkerApp(model_file, read_header(model_file)["sha256"], Settings(model_name="own"), [example], 2, "cpu")()
-
-    async def ask() -> list[dict]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            paths = ("/v1/examples", "/v2/models/own")
-            return [(await client.get(path)).json() for path in paths]
-
-    examples, metadata = asyncio.run(ask())
-    assert examples == {"examples": [example]}
-    assert metadata["name"] == "own"
+    settings = Settings.model_validate({"model_name": "own", "token": TOKEN})
+    sent = ForkingPickler.dumps(WorkerApp(model_file, sha256_of(model_file), settings, [example], 2, "cpu"))
+    transport, headers = httpx.ASGITransport(ForkingPickler.loads(sent)()), {"Authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        assert (await client.get("/v1/examples")).json() == {"examples": [example]}
+        assert (await client.get("/v2/models/own")).json()["name"] == "own"
+        assert (await client.get("/v1/model", headers={"Authorization": "Bearer other"})).status_code == 401
     (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines() if '"/v1/examples"' in text]
     assert line["status"] == 200
 
 
 @pytest.mark.usefixtures("kept_process")
-def test_a_worker_takes_no_other_model_than_the_rest_have(
+def test_a_worker_refuses_another_model_than_the_others_have(
     model_file: Path, digits_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     path = tmp_path / "served.safetensors"
-    make_app = WorkerApp(path, read_header(model_file)["sha256"], Settings(), [], 1, "cpu")
-    for found, reason in ((None, "does not exist"), (digits_file, "is not the file that the service was started with")):
+    make_app = WorkerApp(path, sha256_of(model_file), Settings(), [], 1, "cpu")
+    for found, reason in (
+        (None, "(No such file or directory)"),
+        (digits_file, "is not the file that the service was started with"),
+    ):
         if found is not None:
             shutil.copy(found, path)
         with pytest.raises(SystemExit) as refused:
@@ -253,13 +255,13 @@ def test_a_worker_takes_no_other_model_than_the_rest_have(
 
 @pytest.mark.usefixtures("kept_process")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="only the main thread gets signals")
-def test_a_service_whose_workers_cannot_start_ends(
+def test_a_service_ends_if_its_workers_cannot_start(
     model_file: Path, moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(server, "_SILENT_SECONDS", 5)
     path = tmp_path / "served.safetensors"
     whole = model_file.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # the header is as it was, and the digest in it
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # so that it no longer matches the digest in its header
     with listen("127.0.0.1", 0) as listener, pytest.raises(DataError, match="a worker could not start"):
         run(moons_detector, path, Settings(), [], listener, workers=2)
     assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
@@ -267,7 +269,7 @@ def test_a_service_whose_workers_cannot_start_ends(
 
 @pytest.mark.usefixtures("kept_process")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="only the main thread gets signals")
-def test_an_interrupt_ends_it_in_good_order(model_file: Path, moons_detector: Detector):
+def test_an_interrupt_ends_the_service_in_good_order(model_file: Path, moons_detector: Detector):
     with listen("127.0.0.1", 0) as listener:
         url = url_of(listener)
         statuses = []

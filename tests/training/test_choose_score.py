@@ -267,7 +267,7 @@ def test_a_saved_detector_of_layers_apart_scores_the_same(name, detector, fitted
 
 def test_a_layer_that_tells_nothing_apart_is_not_combined():
     moons = two_moons(60)
-    model = SoftmaxClassifier(mlp(2, (1,), 4), num_classes=2, feature_dim=4)
+    model = SoftmaxClassifier(mlp((2,), (1,), 4), num_classes=2, feature_dim=4)
     torch.nn.init.constant_(model.feature_extractor[0].bias, 100)  # so that layer 1 is a positive number: always one direction
     detector = Detector(model, Preprocessing.fit(torch.from_numpy(moons.inputs)), moons.class_names)
     validation = dataclasses.replace(moons, inputs=moons.inputs + 0.01)
@@ -279,7 +279,7 @@ def test_a_layer_that_tells_nothing_apart_is_not_combined():
 
 def test_a_score_that_tells_nothing_apart_is_not_combined():
     moons = two_moons(60)
-    model = SoftmaxClassifier(mlp(2, (8,), 4), num_classes=2, feature_dim=4)
+    model = SoftmaxClassifier(mlp((2,), (8,), 4), num_classes=2, feature_dim=4)
     torch.nn.init.zeros_(model.head.weight)  # all inputs have the same logits
     torch.nn.init.zeros_(model.head.bias)
     detector = Detector(model, Preprocessing.fit(torch.from_numpy(moons.inputs)), moons.class_names)

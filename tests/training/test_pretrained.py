@@ -11,7 +11,7 @@ from besnn.errors import DataError, InputError
 from besnn.layers import batch_ensemble, fast_parameters
 from besnn.model import Preprocessing, convnet
 from besnn.recipe.build import freeze_weights, pretrained_backbone
-from besnn.recipe.config import BackboneConfig, OptimiserConfig
+from besnn.recipe.config import OptimiserConfig, backbone_class
 from besnn.storage.model_file import read_model_file, write_model_file
 from besnn.storage.tensor_file import write_tensor_file
 from besnn.training import build_method, parse_recipe
@@ -33,7 +33,7 @@ def plain(tiny_recipe, stripes, tmp_path_factory):
 
 
 def config(path, **others):
-    return BackboneConfig(**{"name": "convnet", "hidden": (4, 6), "feature_dim": 5, "weights": str(path), **others})
+    return backbone_class()(**{"name": "convnet", "hidden": (4, 6), "feature_dim": 5, "weights": str(path), **others})
 
 
 def same(one, other):

@@ -14,7 +14,6 @@ from besnn.recipe.config import OptimiserConfig, RampConfig, ScheduleConfig, Tra
 from besnn.training import build_method
 from besnn.training.schedule import (
     build_optimiser,
-    factor_counts,
     learning_rate_factor,
     parameter_groups,
     ramp_factor,
@@ -74,12 +73,6 @@ def test_a_penalty_at_every_kth_step_weighs_the_same_over_time(every):
         factors = [term_factors(training, step, progress)["gradient"] for step in range(10)]
         assert sum(factors) / 10 == pytest.approx(expected)
         assert sum(factor != 0 for factor in factors) == (10 / every if expected else 0)
-
-
-def test_factors_are_counted_over_the_whole_run():
-    late = RampConfig(start=0.5, end=0.5)
-    counts = factor_counts(TrainingConfig(gradient_every=4, ramps={"gradient": late}), steps=16)
-    assert counts == {(("gradient", 0.0),): 14, (("gradient", 4.0),): 2}  # at steps 8 and 12
 
 
 CONFIG = OptimiserConfig(learning_rate=0.1, weight_decay=0.01, fast_rate=3.0, fast_decay=0.002)

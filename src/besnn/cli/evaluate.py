@@ -70,7 +70,6 @@ def _publish(
 ) -> None:
     from besnn.errors import printable
     from besnn.evaluation.report import write_report
-    from besnn.evaluation.wording import summary
     from besnn.training.record import write_record
 
     if report is not None:
@@ -79,7 +78,7 @@ def _publish(
     if json == STANDARD_OUTPUT:
         typer.echo(to_json(record))
     elif not quiet:
-        for sentence in [*summary(evaluation), *_separation(evaluation)]:
+        for sentence in [*evaluation.summary(), *_separation(evaluation)]:
             typer.echo(printable(sentence))
     if record is not None and json is not None and json != STANDARD_OUTPUT:
         write_record(json, record)

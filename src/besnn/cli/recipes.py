@@ -80,11 +80,14 @@ def _inner_path(full: str, field: "FieldInfo", section: "type[BaseModel]", is_ch
 
 
 def _models_in(annotation: Any) -> "list[type[BaseModel]]":
-    """Return the sections that a type allows; for a method, those of all registered methods."""
+    """Return the sections that a type allows, as the registries of methods and backbones have them."""
     from besnn.recipe import METHODS, MethodConfig
+    from besnn.recipe.config import BackboneConfig, backbone_class
 
     if annotation is MethodConfig:
         return list(METHODS.values())
+    if annotation is BackboneConfig:
+        return [backbone_class()]
     return [each for each in (annotation, *get_args(annotation)) if hasattr(each, "model_fields")]
 
 

@@ -61,13 +61,7 @@ def available() -> list[DatasetInfo]:
 
 
 def parse_name(spec: str) -> tuple[DatasetInfo, str | None] | None:
-    """Return the set and the split that `mnist` or `mnist:test` names; None if it does not begin with a built-in name.
-
-    Example:
-        >>> info, split = parse_name("mnist:test")
-        >>> info.name, split
-        ('mnist', 'test')
-    """
+    """Return the set and the split that `mnist` or `mnist:test` names; None if it does not begin with a built-in name."""
     name, colon, split = spec.partition(":")
     info = next((info for info in _CATALOGUE if info.name == name), None)
     if info is not None and colon and split not in info.sizes:

@@ -102,13 +102,9 @@ class Dataset:
 def split_indices(
     rows: int, sizes: Sequence[int | float], *, seed: int, labels: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], ...]:
-    """Return the row numbers of each part, ascending: one part per size, then the rest.
+    """Return the row numbers of each part, ascending: one part per size (a share or a number of rows), then the rest.
 
-    Args:
-        rows: how many rows there are.
-        sizes: the size of each part: a share of all rows (a float between 0 and 1) or a number of rows (an int).
-        seed: of the shuffle; the same seed gives the same parts.
-        labels: `[rows]`; if given, every part holds each class in its overall share, as nearly as whole rows allow.
+    With labels `[rows]`, every part holds each class in its overall share, as nearly as whole rows allow.
 
     Example:
         >>> first, rest = split_indices(10, [0.3], seed=0)

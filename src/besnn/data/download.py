@@ -47,7 +47,10 @@ def _install(urls: Sequence[str], files: Sequence[OfficialFile], root: Path, *, 
     part = target.with_name(f"{name}.part")
     _download_first(urls, part, progress=progress)
     try:
-        _check(part.read_bytes() if archived else unpacked(part), files[0].archive_sha256 or files[0].sha256, part)
+        found = hashlib.sha256(part.read_bytes() if archived else unpacked(part)).hexdigest()
+        official = files[0].archive_sha256 or files[0].sha256
+        if found != official:
+            raise DataError(f"{part} has SHA-256 {found}, not {official}: it was removed; try again later")
     except DataError:
         part.unlink()  # resuming cannot repair wrong content
         raise
@@ -67,13 +70,6 @@ def _download_first(urls: Sequence[str], part: Path, *, progress: bool) -> None:
             continue
         return
     download(urls[-1], part, progress=progress)
-
-
-def _check(content: bytes, sha256: str, source: Path) -> None:
-    """Raise unless the content is the official one."""
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
-        raise DataError(f"{source} has SHA-256 {found}, not {sha256}: it was removed; try again later")
 
 
 def _extract(archive: Path, files: Sequence[OfficialFile], root: Path) -> None:
@@ -101,14 +97,9 @@ class _Response(Protocol):
 def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0) -> None:
     """Download an address into `part`, continuing after the bytes that are already there.
 
-    The content is not checked here: a caller verifies `part` and moves it into place, so that no incomplete file ever has
-    its final name.
-
-    Args:
-        url: what to download.
-        part: the file to fill; kept if the download fails, so that the next call resumes.
-        progress: whether to draw pooch's progress bar.
-        pause: seconds to wait before trying again after a broken connection.
+    The content is not checked here: the caller verifies `part` and moves it into place, so that no incomplete file ever has
+    its final name. If the download fails, `part` is kept and the next call resumes. `pause` is the number of seconds to wait
+    before trying again after a broken connection.
     """
     fruitless = 0
     while True:

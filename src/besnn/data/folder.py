@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from besnn.data.dataset import Dataset, split_indices
 from besnn.data.images import IMAGE_SUFFIXES, ImageSpec, Pixels, decode_image, image_spec_of, read_image
 from besnn.data.rows import Batch
-from besnn.errors import DataError
+from besnn.errors import DataError, reading
 
 DECODE_THREADS = min(8, os.cpu_count() or 1)
 """Pillow releases Python's lock while it decodes, so threads are enough."""
@@ -107,7 +107,7 @@ class StreamingFolder:
 
         images = np.empty((len(self), *self.spec.shape), np.uint8)
         contents = []
-        with ThreadPoolExecutor(DECODE_THREADS) as pool:
+        with reading(self.name), ThreadPoolExecutor(DECODE_THREADS) as pool:
             for start in range(0, len(self), 256):  # in chunks, so that finished images do not pile up beside the array
                 for place, (image, sha256) in enumerate(pool.map(read, self.files[start : start + 256]), start):
                     images[place] = image
@@ -120,6 +120,22 @@ def open_folder(folder: Path, spec: ImageSpec | None = None) -> StreamingFolder:
 
     Hidden files and files that are not images are skipped. Without a spec all images must have the same size, which is kept.
     """
+    with reading(folder):
+        classes, groups = _list_classes(folder)
+        files = tuple(path for group in groups for path in group)
+        listing = [(_name(path, folder), path.stat().st_size) for path in files]
+    return StreamingFolder(
+        files=files,
+        labels=np.repeat(np.arange(len(groups)), [len(group) for group in groups]) if classes else None,
+        class_names=tuple(each.name for each in classes),
+        name=str(folder),
+        spec=spec or _common_spec(files),
+        hashes={f"{folder} (names and sizes)": hash_listing(listing)},
+    )
+
+
+def _list_classes(folder: Path) -> tuple[list[Path], list[list[Path]]]:
+    """Return the class folders and the images of each; for a flat folder no class, and one list."""
     classes = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     flat = [entry for entry in sorted(folder.iterdir()) if _is_image(entry)]
     if classes and flat:
@@ -128,36 +144,26 @@ def open_folder(folder: Path, spec: ImageSpec | None = None) -> StreamingFolder:
     for group, each in zip(groups, classes or [folder], strict=True):
         if not group:
             raise DataError(f"{each} holds no images: add some, or remove the folder")
-    files = tuple(path for group in groups for path in group)
-    return StreamingFolder(
-        files=files,
-        labels=np.repeat(np.arange(len(groups)), [len(group) for group in groups]) if classes else None,
-        class_names=tuple(each.name for each in classes),
-        name=str(folder),
-        spec=spec or _common_spec(files),
-        hashes={f"{folder} (names and sizes)": hash_listing((_name(path, folder), path.stat().st_size) for path in files)},
-    )
+    return classes, groups
 
 
 def folder_batches(source: Path, spec: ImageSpec, batch_size: int) -> Iterator[Batch]:
     """Read all files under a folder, or a single one; a file that is not an image is that input's error."""
     files = list_files(source) if source.is_dir() else iter([source])
     images = ((writable(_name(path, source)), partial(read_image, path, spec)) for path in files)
-    batches = image_batches(images, spec, batch_size)
-    first = next(batches, None)
-    if first is None:
-        raise DataError(f"{source} holds no files: give a folder with images")
-    yield first
-    yield from batches
+    with reading(source):
+        batches = image_batches(images, spec, batch_size)
+        first = next(batches, None)
+        if first is None:
+            raise DataError(f"{source} holds no files: give a folder with images")
+        yield first
+        yield from batches
 
 
 def image_batches(images: Iterable[tuple[str, ReadPixels]], spec: ImageSpec, batch_size: int) -> Iterator[Batch]:
     """Decode images in a few threads, one batch ahead of the one that is yielded.
 
-    Args:
-        images: the name of each image, and a function that reads it; if that raises a DataError, it is the image's error.
-        spec: the form that they are read in.
-        batch_size: images per batch.
+    Each image is given by its name and a function that reads it; if that raises a DataError, it is the image's error.
     """
 
     def read(image: tuple[str, ReadPixels]) -> tuple[str, Pixels, str]:

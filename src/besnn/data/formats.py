@@ -1,7 +1,6 @@
 """The file formats that besnn reads, by suffix: a new format is one class and one entry in `FORMATS`."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -9,7 +8,7 @@ from besnn.data.dataset import Dataset
 from besnn.data.npz import Npz
 from besnn.data.rows import Rows, collect
 from besnn.data.tables import Csv, Parquet, choose_columns
-from besnn.errors import DataError, one_line
+from besnn.errors import DataError, one_line, reading
 
 
 class Format(Protocol):
@@ -43,12 +42,7 @@ FORMATS: dict[str, Format] = {".npz": Npz(), ".csv": Csv(), ".parquet": Parquet(
 
 
 def describe_formats() -> str:
-    """Return what help texts and messages call the files that can be read.
-
-    Example:
-        >>> describe_formats()
-        'a data file (.npz, .csv, .parquet)'
-    """
+    """Return what messages call the files that can be read: `a data file (.npz, .csv, .parquet)`."""
     return f"a data file ({', '.join(FORMATS)})"
 
 
@@ -59,13 +53,7 @@ def column_names(path: Path) -> tuple[str, ...]:
 
 
 def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
-    """Load a whole file; a bad row is an error.
-
-    Args:
-        path: a file of one of the `FORMATS`.
-        label: a table's class column; a table without a column of the default name has no labels.
-        columns: a table's feature columns, in order; all but the class unless given.
-    """
+    """Load a whole file; a bad row is an error. A table without a column of the default name `label` has no labels."""
     if not _format_of(path).is_table:
         return collect(_read(path, (), label), path)
     names = column_names(path)
@@ -76,13 +64,7 @@ def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None
 
 
 def stream_file(path: Path, *, label: str = "label", columns: Sequence[str] | int | None = None) -> Iterator[Rows]:
-    """Yield the rows of a file, without labels; a bad row has an error and does not stop the others.
-
-    Args:
-        path: a file of one of the `FORMATS`.
-        label: a table's class column, which is not a feature.
-        columns: a table's feature columns by name and in order, or how many there must be.
-    """
+    """Yield the rows of a file, without labels; a bad row has an error and does not stop the others."""
     is_table = _format_of(path).is_table
     return _read(path, choose_columns(column_names(path), columns, label, table=str(path)) if is_table else ())
 
@@ -95,21 +77,10 @@ def holds_table(path: Path) -> bool:
     return first is not None and first.inputs.ndim == 2
 
 
-@contextmanager
-def reading(name: str | Path) -> Iterator[None]:
-    """Turn whatever goes wrong while a file is read into a DataError; readers raise nearly anything on malformed files."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        raise DataError(f"{name} cannot be read ({one_line(error)}): check the file, or save it again") from error
+def _format_of(path: Path) -> Format:
+    return FORMATS[path.suffix.lower()]
 
 
 def _read(path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
     with reading(path):
         yield from _format_of(path).read(path, columns, label)
-
-
-def _format_of(path: Path) -> Format:
-    return FORMATS[path.suffix.lower()]

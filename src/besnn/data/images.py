@@ -1,4 +1,4 @@
-"""From image files of any common kind to `uint8 [c, h, w]` arrays of one size."""
+"""Image files of any common format as `uint8 [c, h, w]` arrays of one size."""
 
 import io
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ IMAGE_SUFFIXES = frozenset({
 })
 # fmt: on
 
-# Only plain pixel formats: others that Pillow knows run programs (EPS) or are mere stubs.
+# Only plain pixel formats: some others that Pillow knows run programs (EPS) or are stubs.
 _DECODERS = ("AVIF", "BMP", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 MAX_PIXELS = 89_478_485
-"""A file that unpacks to more pixels is refused (Pillow's own mark of a decompression bomb)."""
+"""A file that decodes to more pixels is refused (Pillow's own limit for a decompression bomb)."""
 
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """The one form that images are brought to.
+    """The size and channels that images are brought to.
 
     Attributes:
         size: `(height, width)` in pixels, or one int for a square.
@@ -64,9 +64,9 @@ class ImageSpec:
 
 
 def read_image(path: Path, spec: ImageSpec, name: str | None = None) -> Pixels:
-    """Read one file as `uint8 [c, h, w]`; a DataError says what is wrong with it, by the path or by another name for it."""
+    """Read one file as `uint8 [c, h, w]`; errors call it `name`, or its path unless given."""
     name = str(path) if name is None else name
-    if not path.is_file():  # opening a pipe would wait for ever
+    if not path.is_file():  # opening a pipe would wait forever
         raise DataError(f"{name} is not a file")
     with _opened(path, name) as image:
         return _decode(image, spec)
@@ -75,7 +75,7 @@ def read_image(path: Path, spec: ImageSpec, name: str | None = None) -> Pixels:
 def decode_image(data: bytes, spec: ImageSpec, name: str) -> Pixels:
     """Decode the bytes of one image file as `uint8 [c, h, w]`.
 
-    The picture is set upright, laid over white where it is transparent, and stretched to the size asked for; of an
+    The image is rotated upright, its transparent parts become white, and it is stretched to the size of the spec. Of an
     animation the first frame is taken.
 
     Example:
@@ -92,9 +92,9 @@ def image_spec_of(path: Path) -> ImageSpec:
     """Return an image file's own upright size and channels, from its header."""
     with _opened(path, name=str(path)) as image:
         width, height = image.size
-        lying = image.getexif().get(0x0112, 1) >= 5  # EXIF orientations 5 to 8 swap the sides
+        rotated = image.getexif().get(0x0112, 1) >= 5  # EXIF orientations 5 to 8 swap the sides
         grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
-        return ImageSpec((width, height) if lying else (height, width), channels=1 if grey else 3)
+        return ImageSpec((width, height) if rotated else (height, width), channels=1 if grey else 3)
 
 
 def convert_images(images: Pixels, spec: ImageSpec) -> Pixels:
@@ -115,10 +115,10 @@ def convert_images(images: Pixels, spec: ImageSpec) -> Pixels:
 
 @contextmanager
 def _opened(file: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
-    """Open an image file with the plain decoders; whatever goes wrong until the end of the block is a DataError."""
+    """Open an image file with the plain decoders; whatever goes wrong within the block is a DataError."""
     Image.init()
-    decoders = [decoder for decoder in _DECODERS if decoder in Image.OPEN]  # AVIF came to Pillow late
-    too_large = f"{name} unpacks to over {MAX_PIXELS:,} pixels: scale it down first"
+    decoders = [decoder for decoder in _DECODERS if decoder in Image.OPEN]  # older Pillow has no AVIF
+    too_large = f"{name} decodes to over {MAX_PIXELS:,} pixels: scale it down first"
     try:
         with Image.open(file, formats=decoders) as image:
             if image.width * image.height > MAX_PIXELS:
@@ -131,7 +131,7 @@ def _opened(file: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
     except UnidentifiedImageError as error:
         raise DataError(f"{name} is not an image of a known format: use PNG, JPEG, WebP or TIFF") from error
     except Exception as error:  # decoders raise nearly anything on a malformed file
-        raise DataError(f"{name} is not a readable image ({one_line(error)}): save it again or leave it out") from error
+        raise DataError(f"{name} is not a readable image ({one_line(error)}): save it again or remove it") from error
 
 
 def _decode(image: Image.Image, spec: ImageSpec) -> Pixels:
@@ -142,7 +142,7 @@ def _decode(image: Image.Image, spec: ImageSpec) -> Pixels:
 
 
 def _conform(image: Image.Image, spec: ImageSpec) -> Pixels:
-    """Bring an open image to the spec, `uint8 [c, h, w]`; the whole picture is kept, so its sides may be stretched."""
+    """Bring an open image to the spec, `uint8 [c, h, w]`; nothing is cropped, so the aspect ratio may change."""
     _, height, width = spec.shape
     flat = _flatten(image).convert("L" if spec.channels == 1 else "RGB")
     if flat.size != (width, height):
@@ -152,7 +152,7 @@ def _conform(image: Image.Image, spec: ImageSpec) -> Pixels:
 
 
 def _flatten(image: Image.Image) -> Image.Image:
-    """Return an opaque image of 8 bits a channel: 16-bit grey scaled, transparency laid over white."""
+    """Return an opaque image with 8 bits per channel: 16-bit grey is scaled, transparent parts become white."""
     if image.mode == "F":
         raise ValueError("floating-point pixels have no agreed range")
     if image.mode.startswith("I"):  # Pillow's own conversion would clip at 255 instead of scaling

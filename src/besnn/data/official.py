@@ -46,12 +46,7 @@ class FileStatus:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What an official file holds; a file in MNIST's format holds either images or labels.
-
-    Attributes:
-        images: `uint8 [n, c, h, w]`, or None.
-        labels: `int64 [n]`, or None.
-    """
+    """Images `uint8 [n, c, h, w]` and labels `int64 [n]`; a file in MNIST's format holds only one of the two."""
 
     images: NDArray[np.uint8] | None
     labels: NDArray[np.int64] | None
@@ -100,8 +95,8 @@ def read_official(info: DatasetInfo, file: OfficialFile, root: Path) -> FileCont
     try:
         content = unpacked(path)
         records = PARSERS[info.format](content, str(path))
-    except DataError as error:
-        return FileContent(FileStatus(path, Status.ALTERED, str(error)))
+    except OSError as error:  # a DataError is one
+        return FileContent(FileStatus(path, Status.ALTERED, one_line(error)))
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 == file.sha256:
         return FileContent(FileStatus(path, Status.OK), sha256, records)
@@ -122,12 +117,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def parse_idx(content: bytes, name: str) -> Records:
-    """Parse MNIST's format: a magic number, the sizes, then one byte per value.
-
-    Example:
-        >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 4]), "labels-idx1-ubyte").labels
-        array([7, 4])
-    """
+    """Parse MNIST's format: a magic number, the sizes, then one byte per value."""
     dimensions = content[3] if len(content) >= 4 and content[:3] == b"\0\0\x08" else 0
     if dimensions not in (1, 3):
         raise DataError(f"{name} is not an idx file of images or labels (it begins with {content[:4].hex()!r})")
@@ -142,12 +132,7 @@ def parse_idx(content: bytes, name: str) -> Records:
 
 
 def parse_cifar(content: bytes, name: str) -> Records:
-    """Parse CIFAR-10's binary version: for every image a label byte, then 3 x 32 x 32 pixel bytes.
-
-    Example:
-        >>> parse_cifar(bytes([9]) + bytes(3072), "data_batch_1.bin").images.shape
-        (1, 3, 32, 32)
-    """
+    """Parse CIFAR-10's binary version: for every image a label byte, then 3 x 32 x 32 pixel bytes."""
     size = 1 + 3 * 32 * 32
     if not content or len(content) % size:
         raise DataError(f"{name} holds {len(content):,} bytes, not a multiple of {size}: fetch it again")

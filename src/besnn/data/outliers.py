@@ -1,8 +1,8 @@
-"""Outliers made up from in-distribution inputs, to choose settings by without looking at any real outlier.
+"""Outliers made from in-distribution inputs, to choose settings without looking at any real outlier.
 
 None of these sets is ever reported as a result, so a setting chosen on them is not chosen on the test.
-Rotations and flips are left out on purpose: many classes (a zero, a bag, a plane) look the same when turned. So is another
-order of an image's own colours: a blue frog is a frog.
+Rotations and flips are left out on purpose: many classes (a zero, a bag, a plane) look the same when rotated. So is swapping
+an image's own colour channels: a blue frog is a frog.
 """
 
 import zlib
@@ -18,12 +18,12 @@ from besnn.errors import InputError
 def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed: int = 0) -> dict[str, Inputs]:
     """Return outliers by kind, each of the shape and dtype of `inputs`.
 
-    A kind's outliers depend on the inputs and the seed only, not on which other kinds are asked for.
+    The outliers of a kind depend only on the inputs and the seed, not on which other kinds are requested.
 
     Args:
         inputs: images `uint8 [n, c, h, w]` or a table `float32 [n, d]`.
         kinds: from `IMAGE_OUTLIERS`, for colour images also from `COLOUR_OUTLIERS`, or from `TABLE_OUTLIERS`; all that apply
-            where not given.
+            unless given.
         seed: of the random draws.
 
     Example:
@@ -32,7 +32,7 @@ def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed
     """
     makers = _makers_for(inputs)
     if len(inputs) < 2:
-        raise InputError(f"outliers are made from at least 2 inputs, not {len(inputs)}")
+        raise InputError(f"outliers cannot be made from {len(inputs)} inputs: give at least 2 inputs")
     if unknown := [kind for kind in kinds or () if kind not in makers]:
         raise InputError(f"no outliers of kind {unknown[0]!r} for these inputs: choose from {', '.join(makers)}")
     # crc32, not hash(): the same in every process
@@ -47,14 +47,14 @@ def _makers_for(inputs: Inputs) -> "dict[str, Maker]":
 
 
 def shuffled_pixels(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """Every image's pixels in an order of its own, channels kept together."""
+    """Shuffle the pixels of every image, each in its own order, with channels kept together."""
     n, c, h, w = images.shape
     order = rng.permuted(np.tile(np.arange(h * w), (n, 1)), axis=1)
     return np.take_along_axis(images.reshape(n, c, h * w), order[:, None], axis=2).reshape(images.shape)
 
 
 def shuffled_patches(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """Every image cut in 4 by 4 patches that change places; rows and columns beyond a multiple of 4 stay."""
+    """Cut every image into 4 by 4 patches and shuffle them; rows and columns beyond a multiple of 4 stay."""
     n, c, h, w = images.shape
     ph, pw = h // 4, w // 4
     if ph == 0 or pw == 0:
@@ -68,17 +68,17 @@ def shuffled_patches(images: Inputs, rng: np.random.Generator) -> Inputs:
 
 
 def inverted(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """Light for dark."""
+    """Swap light and dark."""
     return np.subtract(255, images, dtype=np.uint8)
 
 
 def uniform_noise(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """Every pixel drawn evenly from 0 to 255."""
+    """Draw every pixel uniformly from 0 to 255."""
     return rng.integers(0, 256, images.shape, dtype=np.uint8)
 
 
 def gaussian_noise(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """Every pixel drawn from a normal distribution with its channel's mean and standard deviation."""
+    """Draw every pixel from a normal distribution with the mean and standard deviation of its channel."""
     axes = (0, 2, 3)
     mean, deviation = images.mean(axis=axes, keepdims=True), images.std(axis=axes, keepdims=True)
     pixels: NDArray[np.float64] = np.clip(rng.normal(mean, deviation, images.shape), 0, 255)
@@ -86,7 +86,7 @@ def gaussian_noise(images: Inputs, rng: np.random.Generator) -> Inputs:
 
 
 def mosaics(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """The four quarters of every image from four images."""
+    """Take the four quarters of every image from four images."""
     h, w = images.shape[2] // 2, images.shape[3] // 2
     result = images[rng.permutation(len(images))]
     for rows, columns in ((slice(h), slice(w, None)), (slice(h, None), slice(w)), (slice(h, None), slice(w, None))):
@@ -95,20 +95,20 @@ def mosaics(images: Inputs, rng: np.random.Generator) -> Inputs:
 
 
 def blends(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """Halfway between every image and another one."""
+    """Average every image with another one."""
     order = rng.permutation(len(images))
     partner = np.empty_like(order)
-    partner[order] = np.roll(order, 1)  # the next along one circle through all images: nobody's own
+    partner[order] = np.roll(order, 1)  # the next on one cycle through all images, so never the image itself
     return ((images.astype(np.uint16) + images[partner]) // 2).astype(np.uint8)
 
 
 def mixed_channels(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """The channels of every image from as many images."""
+    """Take each channel of every image from another image."""
     return np.stack([channel[rng.permutation(len(images))] for channel in images.swapaxes(0, 1)], axis=1)
 
 
 def magnified_patches(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """A quarter of every image's height and width, at a random place, enlarged to the whole: smooth colours, no object."""
+    """Enlarge a quarter of every image's height and width, at a random place, to full size: smooth colours, no object."""
     n, _, h, w = images.shape
     ph, pw = max(1, h // 4), max(1, w // 4)
     top, left = rng.integers(0, h - ph + 1, (n, 1)), rng.integers(0, w - pw + 1, (n, 1))
@@ -122,16 +122,16 @@ def magnified_patches(images: Inputs, rng: np.random.Generator) -> Inputs:
 
 
 def _interpolation(places: NDArray[np.float64], size: int) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Linear interpolation at places in 0 to size − 1: the pixels on both sides of each, and their weights."""
+    """Return, for linear interpolation at places in 0 to size − 1, the pixels on both sides and their weights."""
     low = np.floor(places).astype(np.int64)
     share = places - low
     return [(low, 1 - share), (np.minimum(low + 1, size - 1), share)]
 
 
 def scrambled_phases(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """Noise with every image's own spectrum: its textures and colours remain, its shapes do not."""
+    """Make noise with the spectrum of every image: its textures and colours remain, its shapes do not."""
     spectrum = np.fft.rfft2(images.astype(np.float64))
-    noise = np.fft.rfft2(rng.normal(size=(len(images), 1, *images.shape[2:])))  # one for all channels, to keep their colours
+    noise = np.fft.rfft2(rng.normal(size=(len(images), 1, *images.shape[2:])))  # the same for all channels, to keep the colours
     noise[:, :, 0, 0] = 1  # the mean stays
     turned = spectrum * noise / np.maximum(np.abs(noise), 1e-12)
     pixels = np.fft.irfft2(turned, s=images.shape[2:])
@@ -174,12 +174,12 @@ def _two_colours(images: Inputs) -> tuple[NDArray[np.float32], NDArray[np.float3
 
 
 def permuted_columns(rows: Inputs, rng: np.random.Generator) -> Inputs:
-    """Every column shuffled by itself: each value is likely, their combination is not."""
+    """Shuffle every column on its own: each value is likely, their combination is not."""
     return rng.permuted(rows, axis=0)
 
 
 def enlarged_box(rows: Inputs, rng: np.random.Generator) -> Inputs:
-    """Drawn evenly from the box around the data, made twice as wide along every axis."""
+    """Draw uniformly from the bounding box of the data, made twice as wide along every axis."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     margin = (high - low) / 2
     return rng.uniform(low - margin, high + margin, rows.shape).astype(np.float32)

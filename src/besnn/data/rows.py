@@ -1,7 +1,7 @@
 """Rows on their way from a file or an array to inputs: checked numbers, labels, and what is wrong with each row."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -98,13 +98,7 @@ def collect(blocks: Iterable[Rows], path: Path, feature_names: tuple[str, ...] =
 
 
 def encode_labels(values: Sequence[Label], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels `int64 [n]` and the class names that they index.
-
-    Class names are sorted: by value if all are integers, else as text.
-
-    Args:
-        values: strings or integers, one per row; a float without a fraction counts as an integer.
-        source: named in errors.
+    """Return labels `int64 [n]` and the class names that they index, sorted by value if all are integers, else as text.
 
     Example:
         >>> encode_labels([10, 2, 10], "example")
@@ -132,10 +126,8 @@ def _class_name(value: Label, row: int, source: str) -> str:
 def rows_from_array(array: NDArray[np.generic], labels: Sequence[Label] = ()) -> Rows:
     """Bring an array to the layout, range and dtype of inputs, and check each row.
 
-    Args:
-        array: a table `[n, d]` of numbers, or images `[n, h, w]`, `[n, h, w, c]` or `[n, c, h, w]`: whole numbers from 0
-            to 255, or floats in [0, 1].
-        labels: one class per row, or none.
+    The array is a table `[n, d]` of numbers, or images `[n, h, w]`, `[n, h, w, c]` or `[n, c, h, w]`: whole numbers from 0
+    to 255, or floats in [0, 1].
 
     Example:
         >>> rows = rows_from_array(np.array([[[0.0, 1.0]], [[0.5, 7.0]]]))
@@ -147,20 +139,24 @@ def rows_from_array(array: NDArray[np.generic], labels: Sequence[Label] = ()) ->
     if array.dtype.kind not in "buif":
         raise InputError(f"an array of {array.dtype} is not numeric: give integers or floats")
     if array.ndim == 2:
-        return _table_rows(array, labels)
+        return rows_from_numbers(array, labels)
     return _image_rows(_channels_first(array), labels)
 
 
-def _table_rows(array: NDArray[np.generic], labels: Sequence[Label]) -> Rows:
+def rows_from_numbers(
+    numbers: NDArray[np.generic], labels: Sequence[Label], explain: Callable[[int, int], str] | None = None
+) -> Rows:
+    """Convert a table `[n, d]` to float32; a number that is not finite there is an error, in the words of `explain`."""
     with np.errstate(over="ignore"):
-        inputs = array.astype(np.float32)
+        inputs = numbers.astype(np.float32)
     errors = [""] * len(inputs)
     finite = np.isfinite(inputs)
-    for row in np.flatnonzero(~finite.all(axis=1)):
+    for row in np.flatnonzero(~finite.all(axis=1)).tolist():
         column = int(np.argmin(finite[row]))
-        errors[row] = f"column {column} is not a finite number ({array[row, column]})"
+        unnamed = f"column {column} is not a finite number ({numbers[row, column]})"
+        errors[row] = explain(row, column) if explain else unnamed
         inputs[row] = 0
-    return Rows(inputs, errors, labels, exact=array)
+    return Rows(inputs, errors, labels, exact=numbers)
 
 
 def _image_rows(images: NDArray[np.generic], labels: Sequence[Label]) -> Rows:
@@ -197,42 +193,31 @@ class Rounding:
         >>> rounding = Rounding()
         >>> rounding.add(np.array([[0.5, 1.7e9], [0.1, 1.7e9 + 30]]))
         >>> rounding.loss(["size", "time"])
-        "column 'time' reaches 1.7e+09 and varies by 15, which float32 does not hold: standardise it first"
+        "column 'time' reaches 1.7e+09 and varies by 30, which float32 does not hold: standardise it first"
     """
 
     def __init__(self) -> None:
-        self._rows = 0
+        self._extents: list[NDArray[np.float64]] = []
 
     def add(self, table: NDArray[np.generic]) -> None:
         """Add rows `[n, d]` of finite numbers, as they were before float32."""
-        if not len(table) or np.can_cast(table.dtype, np.float32):
-            return
-        exact = table.astype(np.float64, copy=False)
-        if not self._rows:
-            self._first = exact[0].copy()
-            self._error, self._largest, self._sum, self._squares = np.zeros((4, exact.shape[1]))
-        # Differences from the first row are summed, so that no digits are lost if values are large and vary little.
-        with np.errstate(over="ignore", invalid="ignore"):
-            difference = exact - self._first
-            self._sum += difference.sum(axis=0)
-            self._squares += np.einsum("nd,nd->d", difference, difference)
-            error = np.abs(exact - exact.astype(np.float32))
-        self._error = np.maximum(self._error, error.max(axis=0))
-        self._largest = np.maximum(self._largest, np.abs(exact).max(axis=0))
-        self._rows += len(table)
+        if len(table) and not np.can_cast(table.dtype, np.float32):
+            exact = table.astype(np.float64, copy=False)
+            with np.errstate(over="ignore"):
+                error = np.abs(exact - exact.astype(np.float32)).max(axis=0)
+            self._extents.append(np.stack([exact.max(axis=0), -exact.min(axis=0), error]))
 
     def loss(self, names: Sequence[str] = ()) -> str:
         """Name the first column that is too large for float32 or varies too finely for it; empty if there is none."""
-        if not self._rows:
+        if not self._extents:
             return ""
-        with np.errstate(over="ignore", invalid="ignore"):
-            spread = np.sqrt(np.maximum(self._squares / self._rows - (self._sum / self._rows) ** 2, 0))
+        high, minus_low, error = np.max(self._extents, axis=0)
+        largest, spread = np.maximum(np.abs(high), np.abs(minus_low)), high + minus_low
         # A column that varies by less than 1e-12 of its size is constant, up to the rounding of float64.
-        too_fine = (self._error > 0.01 * spread) & (spread > 1e-12 * self._largest)
-        lost = too_fine | np.isinf(self._error)
+        lost = np.isinf(error) | ((error > 0.003 * spread) & (spread > 1e-12 * largest))
         if not lost.any():
             return ""
         column = int(np.argmax(lost))
         name = repr(names[column]) if names else column
-        extent = f"reaches {self._largest[column]:g} and varies by {spread[column]:g}"
+        extent = f"reaches {largest[column]:g} and varies by {spread[column]:g}"
         return f"column {name} {extent}, which float32 does not hold: standardise it first"

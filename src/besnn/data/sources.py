@@ -1,7 +1,6 @@
 """From a DATA argument (a built-in name or a path) to data: loaded whole, or streamed in batches."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +14,7 @@ from besnn.data.folder import StreamingFolder, folder_batches, open_folder
 from besnn.data.formats import FORMATS, describe_formats, load_file, stream_file
 from besnn.data.images import IMAGE_SUFFIXES, ImageSpec, convert_images
 from besnn.data.rows import Batch, Rows, numbered_batches
-from besnn.errors import BesnnError, DataError, InputError, one_line
+from besnn.errors import DataError, InputError
 
 BYTE_BUDGET = 4 * 2**30
 """A folder whose decoded pixels need more bytes than this is not loaded whole."""
@@ -54,12 +53,7 @@ def kind_of(spec: str | Path) -> Kind:
 
 
 def kind_of_suffix(suffix: str) -> Kind | None:
-    """Return what a file holds, by its suffix; None if it cannot be read.
-
-    Example:
-        >>> kind_of_suffix(".CSV")
-        <Kind.TABLE: 'table'>
-    """
+    """Return what a file holds, by its suffix; None if no format is registered for it."""
     suffix = suffix.lower()
     if suffix in IMAGE_SUFFIXES:
         return Kind.IMAGE
@@ -114,18 +108,17 @@ def load_or_stream(
 ) -> Dataset | StreamingFolder:
     """Load data as `load` does, but leave a folder of images whose pixels need over `byte_budget` bytes on the disk."""
     kind = kind_of(spec)
-    with _one_line_errors(spec):
-        if kind is Kind.IMAGE:
-            raise InputError(f"{spec} is a single image: give a folder of images")
-        if kind is Kind.BUILT_IN:
-            dataset = load_builtin(str(spec), split=split, data_dir=data_dir)
-        elif kind is Kind.FOLDER:
-            folder = open_folder(Path(spec), image)
-            if folder.nbytes > byte_budget:
-                return folder
-            dataset = folder.load()
-        else:
-            dataset = load_file(Path(spec), label=label, columns=columns)
+    if kind is Kind.IMAGE:
+        raise InputError(f"{spec} is a single image: give a folder of images")
+    if kind is Kind.BUILT_IN:
+        dataset = load_builtin(str(spec), split=split, data_dir=data_dir)
+    elif kind is Kind.FOLDER:
+        folder = open_folder(Path(spec), image)
+        if folder.nbytes > byte_budget:
+            return folder
+        dataset = folder.load()
+    else:
+        dataset = load_file(Path(spec), label=label, columns=columns)
     return replace(dataset, inputs=_conform(dataset.inputs, dataset.name, image=image, columns=columns))
 
 
@@ -162,7 +155,7 @@ def stream(
     if kind in (Kind.FOLDER, Kind.IMAGE):
         if image is None:
             raise InputError(f"{source} holds images, where a table is expected")
-        return _with_one_line_errors(folder_batches(Path(source), image, batch_size), source)
+        return folder_batches(Path(source), image, batch_size)
     if kind is Kind.TABLE and columns is None:
         raise InputError(f"{source} is a table, where images ({image}) are expected")
     if kind is Kind.BUILT_IN:
@@ -185,19 +178,3 @@ def _conform(inputs: Inputs, name: str, *, image: ImageSpec | None, columns: Seq
         found = "images" if inputs.ndim == 4 else f"a table of {inputs.shape[1]} columns"
         raise InputError(f"{name} holds {found}, where a table of {expected} columns is expected")
     return inputs
-
-
-@contextmanager
-def _one_line_errors(spec: str | Path) -> Iterator[None]:
-    """Turn the system's errors about files (no permission, no longer there, ...) into DataErrors."""
-    try:
-        yield
-    except BesnnError:
-        raise
-    except OSError as error:
-        raise DataError(f"{spec} cannot be read ({one_line(error)})") from error
-
-
-def _with_one_line_errors(batches: Iterator[Batch], source: str | Path) -> Iterator[Batch]:
-    with _one_line_errors(source):
-        yield from batches

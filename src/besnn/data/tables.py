@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from besnn.data.rows import Label, Rows
+from besnn.data.rows import Label, Rows, rows_from_numbers
 from besnn.errors import DataError, one_line
 
 BLOCK_ROWS = 4096
@@ -72,14 +72,7 @@ class Parquet:
 
 
 def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> list[str]:
-    """Return the feature columns of a table that has the columns `names`.
-
-    Args:
-        names: of all columns.
-        expected: the features by name and in order, or how many there must be; any number if None.
-        label: the class column, which is not a feature.
-        table: its name, for errors.
-    """
+    """Return the feature columns among all `names`: those expected by name, else all but the class (as many as expected)."""
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{table} has two columns called {repeated[0]!r}: rename one")
     if expected is None or isinstance(expected, int):
@@ -94,12 +87,7 @@ def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, l
 
 
 def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
-    """Convert the cells of some columns to numbers; a row with a missing cell or one that is not a finite number has an error.
-
-    Args:
-        cells: some rows of a table; text such as `" 2.5 "` is read as a number.
-        columns: the feature columns, in order.
-        label: the class column, if it is wanted.
+    """Convert the feature columns to numbers; a row with a missing cell or one that is not a finite number has an error.
 
     Example:
         >>> cells = pa.RecordBatch.from_pydict({"x": ["1", "two"], "y": ["3", "4"], "label": ["a", "b"]})
@@ -107,18 +95,17 @@ def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | 
         >>> rows.inputs.tolist(), rows.errors, rows.labels
         ([[3.0, 1.0], [0.0, 0.0]], ['', "column 'x' is not a finite number ('two')"], ['a', 'b'])
     """
-    exact = np.empty((cells.num_rows, len(columns)))
-    for place, name in enumerate(columns):
-        exact[:, place] = _to_numbers(cells.column(name))
-    with np.errstate(over="ignore"):  # too large for float32: infinite, and reported as such
-        inputs = exact.astype(np.float32)
-    errors = [""] * cells.num_rows
-    finite = np.isfinite(inputs)
-    for row in np.flatnonzero(~finite.all(axis=1)):
-        name = columns[int(np.argmin(finite[row]))]
-        errors[row] = _reason_not_finite(name, cells.column(name)[int(row)].as_py())
-        inputs[row] = 0
-    return Rows(inputs, errors, _to_labels(cells.column(label)) if label else [], exact)
+    numbers = np.empty((cells.num_rows, len(columns)))
+    for column, name in enumerate(columns):
+        numbers[:, column] = _to_numbers(cells.column(name))
+
+    def explain(row: int, column: int) -> str:
+        cell = cells.column(columns[column])[row].as_py()
+        text = "" if cell is None else str(cell)
+        what = f"is not a finite number ({text[:40]!r})" if text.strip() else "is empty"
+        return f"column {columns[column]!r} {what}"
+
+    return rows_from_numbers(numbers, _to_labels(cells.column(label)) if label else [], explain)
 
 
 def _to_numbers(cells: pa.Array) -> NDArray[np.float64]:
@@ -137,11 +124,6 @@ def _to_numbers(cells: pa.Array) -> NDArray[np.float64]:
 def _cast(cells: pa.Array) -> NDArray[np.float64]:
     numbers: NDArray[np.float64] = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _reason_not_finite(column: str, cell: object) -> str:
-    text = "" if cell is None else str(cell)
-    return f"column {column!r} is not a finite number ({text[:40]!r})" if text.strip() else f"column {column!r} is empty"
 
 
 def _to_labels(cells: pa.Array) -> list[Label]:

@@ -1,9 +1,5 @@
-"""Judging a detector, on arrays alone: metrics, intervals, pictures, the report and the tables.
+"""Evaluation of a detector from arrays alone: metrics and intervals here, figures in `plots`, the report in `report`."""
 
-Pictures, report and tables are in `besnn.evaluation.plots`, `besnn.evaluation.report` and `experiments.rendering`.
-"""
-
-from besnn.evaluation.bootstrap import bootstrap_interval, ood_intervals
 from besnn.evaluation.classification import (
     accuracy,
     brier_score,
@@ -13,10 +9,9 @@ from besnn.evaluation.classification import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from besnn.evaluation.intervals import Interval, binomial_interval
+from besnn.evaluation.intervals import Interval, binomial_interval, ood_intervals
 from besnn.evaluation.metrics import OODMetrics, ood_metrics
-from besnn.evaluation.result import Evaluation
-from besnn.evaluation.scored import ScoredSet
+from besnn.evaluation.result import Evaluation, ScoredSet
 
 __all__ = [
     "Evaluation",
@@ -25,7 +20,6 @@ __all__ = [
     "ScoredSet",
     "accuracy",
     "binomial_interval",
-    "bootstrap_interval",
     "brier_score",
     "calibration_bins",
     "classification_metrics",

@@ -1,4 +1,4 @@
-"""How good the class predictions and their probabilities are, on in-distribution inputs with known labels."""
+"""Quality of class predictions and their probabilities, on in-distribution inputs with known labels."""
 
 from dataclasses import dataclass
 from typing import Literal, TypedDict
@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import sklearn.metrics
 
+from besnn.checks import check_same_length
 from besnn.errors import InputError
-from besnn.evaluation.arrays import FloatArray, IntArray, as_labels, as_probabilities, check_same_length
+from besnn.evaluation.checks import FloatArray, IntArray, as_labels, as_probabilities
 
 Binning = Literal["width", "mass"]
 
@@ -39,7 +40,7 @@ class CalibrationBins:
 
 
 def classification_metrics(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> ClassificationMetrics:
-    """Accuracy, negative log-likelihood, expected calibration error (15 equal-width bins) and Brier score.
+    """Compute accuracy, negative log-likelihood, expected calibration error (15 equal-width bins) and Brier score.
 
     >>> classification_metrics([0, 1], [[1.0, 0.0], [0.5, 0.5]])["accuracy"]
     0.5
@@ -53,7 +54,7 @@ def classification_metrics(labels: npt.ArrayLike, probabilities: npt.ArrayLike) 
 
 
 def accuracy(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Share of inputs whose most probable class is the label; labels ``[n]``, probabilities ``[n, classes]``.
+    """Compute the share of inputs whose most probable class is the label; labels ``[n]``, probabilities ``[n, classes]``.
 
     >>> accuracy([0, 1], [[0.9, 0.1], [0.2, 0.8]])
     1.0
@@ -63,7 +64,7 @@ def accuracy(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
 
 
 def negative_log_likelihood(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Mean −log p(label), in nats; a probability below float64's epsilon counts as epsilon, as in scikit-learn.
+    """Compute the mean −log p(label), in nats; a probability below float64's epsilon counts as epsilon, as in scikit-learn.
 
     >>> round(negative_log_likelihood([0], [[0.5, 0.5]]), 4)
     0.6931
@@ -74,7 +75,7 @@ def negative_log_likelihood(labels: npt.ArrayLike, probabilities: npt.ArrayLike)
 
 
 def brier_score(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Mean squared distance of the probabilities from the one-hot label, summed over classes: in [0, 2].
+    """Compute the mean squared distance of the probabilities from the one-hot label, summed over classes: in [0, 2].
 
     >>> brier_score([0], [[0.5, 0.5]])
     0.5
@@ -87,7 +88,7 @@ def brier_score(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
 def expected_calibration_error(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int = 15, binning: Binning = "width"
 ) -> float:
-    """Expected calibration error (Guo et al. 2017); ``binning="mass"`` is its adaptive form, equal counts a bin.
+    """Compute the expected calibration error (Guo et al. 2017); ``binning="mass"`` uses bins of equal counts.
 
     >>> round(expected_calibration_error([0, 0], [[0.9, 0.1], [0.9, 0.1]]), 4)
     0.1
@@ -100,7 +101,7 @@ def calibration_bins(
 ) -> CalibrationBins:
     """Group inputs by confidence, the probability of the predicted class, into half-open bins (low, high].
 
-    Inputs of equal confidence share a bin, so ``binning="mass"`` may give fewer bins than asked.
+    Inputs of equal confidence share a bin, so ``binning="mass"`` may give fewer bins than requested.
 
     >>> calibration_bins([0, 1], [[0.9, 0.1], [0.6, 0.4]], bins=2).counts
     array([0, 2])
@@ -121,7 +122,7 @@ def calibration_bins(
 
 
 def confusion_matrix(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> IntArray:
-    """Counts ``[classes, classes]``: row = label, column = predicted class.
+    """Count inputs by label (row) and predicted class (column), ``[classes, classes]``.
 
     >>> confusion_matrix([0, 1], [[0.9, 0.1], [0.6, 0.4]])
     array([[1, 0],

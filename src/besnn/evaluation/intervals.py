@@ -1,10 +1,15 @@
-"""How sure a rate is: exact binomial intervals."""
+"""How certain a figure is: exact binomial intervals of rates, bootstrap intervals of the OOD figures."""
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from scipy.special import betaincinv
 
+from besnn.checks import check_fractions
 from besnn.errors import InputError
+from besnn.evaluation.checks import IntArray
+from besnn.evaluation.metrics import OODFigures, dense_ranks, figures_of_counts
 
 
 class Interval(NamedTuple):
@@ -15,13 +20,13 @@ class Interval(NamedTuple):
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> Interval:
-    """Clopper–Pearson interval of a rate: covers the true rate with probability at least ``level``.
+    """Compute the Clopper–Pearson interval of a rate, which covers the true rate with probability at least ``level``.
 
     >>> low, high = binomial_interval(5, 100)
     >>> round(low, 4), round(high, 4)
     (0.0164, 0.1128)
     """
-    check_level(level)
+    check_fractions(level=level)
     if not 0 <= successes <= trials or trials < 1:
         raise InputError(f"{successes} successes in {trials} trials: give 0 ≤ successes ≤ trials, trials ≥ 1")
     tail = (1 - level) / 2
@@ -30,10 +35,28 @@ def binomial_interval(successes: int, trials: int, level: float = 0.95) -> Inter
     return Interval(float(low), float(high))
 
 
-def check_level(level: float) -> None:
-    """Refuse a confidence level outside (0, 1).
+def ood_intervals(
+    in_scores: npt.ArrayLike, out_scores: npt.ArrayLike, resamples: int = 1000, level: float = 0.95, seed: int = 0
+) -> dict[str, Interval]:
+    """Compute bootstrap percentile intervals of all five figures of `ood_metrics`, in one pass.
 
-    >>> check_level(0.95)
+    The scores are sorted once: a resample changes only how often each distinct score occurs.
+
+    >>> intervals = ood_intervals([0.1, 0.2, 0.3], [0.7, 0.8, 0.9], resamples=50)
+    >>> intervals["auroc"]
+    Interval(low=1.0, high=1.0)
     """
-    if not 0 < level < 1:
-        raise InputError(f"level={level}: give a confidence level between 0 and 1, such as 0.95")
+    check_fractions(level=level)
+    if resamples < 1:
+        raise InputError(f"resamples={resamples}: give at least 1, and 200 or more for a stable interval")
+    in_ranks, out_ranks = dense_ranks(in_scores, out_scores)
+    distinct = 1 + max(in_ranks.max(), out_ranks.max())
+    generator = np.random.default_rng(seed)
+
+    def resampled(ranks: IntArray) -> IntArray:
+        return np.bincount(ranks[generator.integers(0, ranks.size, size=ranks.size)], minlength=distinct)
+
+    drawn = [tuple(figures_of_counts(resampled(in_ranks), resampled(out_ranks)).values()) for _ in range(resamples)]
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(np.array(drawn, dtype=np.float64), [tail, 100 - tail], axis=0).tolist()
+    return {name: Interval(*ends) for name, *ends in zip(OODFigures.__annotations__, low, high, strict=True)}

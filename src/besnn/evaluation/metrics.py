@@ -1,20 +1,20 @@
-"""How well scores tell known from unknown inputs. Everywhere: higher score = more out-of-distribution.
+"""How well scores separate known from unknown inputs. Everywhere: higher score = more out-of-distribution.
 
-Two conventions exist for both FPR95 and AUPR, so each is computed both ways and named.
+There are two conventions for both FPR95 and AUPR, so each is computed both ways and named.
 """
 
 from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+from sklearn.metrics import precision_recall_curve, roc_curve
 
-from besnn.evaluation.arrays import FloatArray, IntArray, as_scores
+from besnn.evaluation.checks import FloatArray, IntArray, as_scores
 
 _SHARE_ACCEPTED_PERCENT = 95
 
 
-class OODMetrics(TypedDict):
+class OODFigures(TypedDict):
     """The figures of one in-distribution set against one OOD set."""
 
     auroc: float
@@ -22,16 +22,21 @@ class OODMetrics(TypedDict):
     aupr_out: float
     fpr95: float
     fpr95_ood: float
+
+
+class OODMetrics(OODFigures):
+    """The figures with the sizes of the sets, which AUPR depends on."""
+
     n_in: int
     n_out: int
 
 
 def ood_metrics(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> OODMetrics:
-    """AUROC, AUPR both ways and FPR95 both ways, ties handled exactly.
+    """Compute AUROC, AUPR both ways and FPR95 both ways, with ties handled exactly.
 
-    - ``auroc``: chance that an OOD input scores above an in-distribution one, ties counting one half.
+    - ``auroc``: probability that an OOD input scores above an in-distribution one, ties counting one half.
     - ``aupr_in``, ``aupr_out``: average precision with in-distribution or OOD as the positive class. Both depend on
-      the set sizes, hence ``n_in`` and ``n_out`` beside them.
+      the set sizes, which is why ``n_in`` and ``n_out`` come with them.
     - ``fpr95``: the share of OOD accepted when 95 % of in-distribution is accepted (the paper's).
     - ``fpr95_ood``: the share of in-distribution flagged when 95 % of OOD is caught.
 
@@ -46,21 +51,46 @@ def ood_metrics(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> OODMetri
     >>> figures["auroc"], figures["fpr95"], figures["fpr95_ood"]
     (0.9375, 0.25, 0.25)
     """
+    in_ranks, out_ranks = dense_ranks(in_scores, out_scores)
+    distinct = 1 + max(in_ranks.max(), out_ranks.max())
+    figures = figures_of_counts(np.bincount(in_ranks, minlength=distinct), np.bincount(out_ranks, minlength=distinct))
+    return OODMetrics(**figures, n_in=in_ranks.size, n_out=out_ranks.size)
+
+
+def dense_ranks(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    """Return the ranks of both sets among their distinct scores, ``[n_in]`` and ``[n_out]``, from 0.
+
+    >>> [ranks.tolist() for ranks in dense_ranks([0.5, 2.0], [2.0, 7.0])]
+    [[0, 1], [1, 2]]
+    """
     inside, outside = as_scores(in_scores, "in_scores"), as_scores(out_scores, "out_scores")
-    is_out, ranks = _as_ranking_problem(inside, outside)
-    return OODMetrics(
-        auroc=float(roc_auc_score(is_out, ranks)),
-        aupr_in=float(average_precision_score(1 - is_out, -ranks)),
-        aupr_out=float(average_precision_score(is_out, ranks)),
-        fpr95=_false_positive_rate(positives=inside, negatives=outside),
-        fpr95_ood=_false_positive_rate(positives=-outside, negatives=-inside),
-        n_in=inside.size,
-        n_out=outside.size,
-    )
+    ranks = np.unique(np.concatenate([inside, outside]), return_inverse=True)[1]
+    return ranks[: inside.size], ranks[inside.size :]
+
+
+def figures_of_counts(in_counts: IntArray, out_counts: IntArray) -> OODFigures:
+    """Compute the figures from how often each distinct score occurs, ``[distinct scores]``, by ascending score.
+
+    >>> figures_of_counts(np.array([2, 0]), np.array([0, 3]))["auroc"]
+    1.0
+    """
+    in_below = np.cumsum(in_counts) - in_counts / 2  # ties count one half
+    aupr_in, fpr95 = _average_precision_and_fpr(in_counts, out_counts)
+    aupr_out, fpr95_ood = _average_precision_and_fpr(out_counts[::-1], in_counts[::-1])
+    auroc = float((out_counts * in_below).sum() / (in_counts.sum() * out_counts.sum()))
+    return OODFigures(auroc=auroc, aupr_in=aupr_in, aupr_out=aupr_out, fpr95=fpr95, fpr95_ood=fpr95_ood)
+
+
+def _average_precision_and_fpr(positives: IntArray, negatives: IntArray) -> tuple[float, float]:
+    """Compute average precision and FPR at 95 % recall from counts, where the first counts are predicted positive first."""
+    true, false = np.cumsum(positives), np.cumsum(negatives)
+    precision = true / np.maximum(true + false, 1)  # scores that do not occur have no weight below
+    enough = np.searchsorted(true, required_positives(int(true[-1])))
+    return float((positives * precision).sum() / true[-1]), float(false[enough] / false[-1])
 
 
 def required_positives(n: int) -> int:
-    """The least count that is at least 95 % of n, in whole numbers (0.95 has no exact float).
+    """Return the smallest count that is at least 95 % of n, in integers (0.95 has no exact float).
 
     >>> required_positives(20), required_positives(21)
     (19, 20)
@@ -69,37 +99,28 @@ def required_positives(n: int) -> int:
 
 
 def roc_points(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """The ROC curve: share of in-distribution flagged, and of OOD caught, as the threshold falls.
+    """Return the ROC curve: share of in-distribution flagged, and of OOD caught, as the threshold falls.
 
     >>> false_alarms, caught = roc_points([0.1, 0.2], [0.3, 0.4])
     >>> false_alarms.tolist(), caught.tolist()
     ([0.0, 0.0, 0.0, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    is_out, ranks = _as_ranking_problem(as_scores(in_scores, "in_scores"), as_scores(out_scores, "out_scores"))
-    false_alarms, caught, _ = roc_curve(is_out, ranks)
+    false_alarms, caught, _ = roc_curve(*_as_ranking_problem(in_scores, out_scores))
     return false_alarms, caught
 
 
 def precision_recall_points(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """The precision-recall curve with OOD as the positive class: recall and precision as the threshold falls.
+    """Return the precision-recall curve with OOD as the positive class: recall and precision as the threshold falls.
 
     >>> recall, precision = precision_recall_points([0.1, 0.2], [0.3, 0.4])
     >>> recall.tolist(), precision.tolist()
     ([0.0, 0.5, 1.0, 1.0], [1.0, 1.0, 1.0, 0.5])
     """
-    is_out, ranks = _as_ranking_problem(as_scores(in_scores, "in_scores"), as_scores(out_scores, "out_scores"))
-    precision, recall, _ = precision_recall_curve(is_out, ranks, drop_intermediate=True)
+    precision, recall, _ = precision_recall_curve(*_as_ranking_problem(in_scores, out_scores), drop_intermediate=True)
     return recall[::-1], precision[::-1]
 
 
-def _as_ranking_problem(inside: FloatArray, outside: FloatArray) -> tuple[IntArray, IntArray]:
-    """Labels (1 = OOD) and dense ranks ``[n_in + n_out]``: same order and ties, but finite, as scikit-learn asks."""
-    is_out = np.repeat([0, 1], [inside.size, outside.size])
-    return is_out, np.unique(np.concatenate([inside, outside]), return_inverse=True)[1]
-
-
-def _false_positive_rate(positives: FloatArray, negatives: FloatArray) -> float:
-    """Share of negatives at or below the smallest threshold that has at least 95 % of positives at or below it."""
-    position = required_positives(positives.size) - 1
-    threshold = np.partition(positives, position)[position]
-    return float(np.mean(negatives <= threshold))
+def _as_ranking_problem(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    """Return labels (1 = OOD) and dense ranks ``[n_in + n_out]``: same order and ties, but finite, as scikit-learn requires."""
+    ranks = dense_ranks(in_scores, out_scores)
+    return np.repeat([0, 1], [ranks[0].size, ranks[1].size]), np.concatenate(ranks)

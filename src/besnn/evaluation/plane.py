@@ -1,4 +1,4 @@
-"""Confidence over a plane around two-dimensional data: the grid, and numbers for what the eye sees in its picture."""
+"""Confidence over a plane around two-dimensional data: the grid, and figures that summarise its picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.neighbors import NearestNeighbors
 
+from besnn.checks import as_numpy, check_same_length
 from besnn.errors import InputError
-from besnn.evaluation.arrays import FloatArray, as_numpy, as_scores, check_same_length
+from besnn.evaluation.checks import FloatArray, as_scores
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """A rectangular grid: ``xs`` ``[width]`` and ``ys`` ``[height]``, both rising.
+    """A rectangular grid: ``xs`` ``[width]`` and ``ys`` ``[height]``, both ascending.
 
     >>> Plane(np.array([0.0, 1.0]), np.array([5.0])).points
     array([[0., 5.],
@@ -27,7 +28,7 @@ class Plane:
 
     @classmethod
     def around(cls, data: npt.ArrayLike, margin: float = 1.0, resolution: int = 200) -> "Plane":
-        """The grid that spans the data ``[n, 2]`` and, on each side, ``margin`` times its extent more.
+        """Return the grid that spans the data ``[n, 2]`` and, on each side, ``margin`` times its extent more.
 
         >>> plane = Plane.around([[0.0, 0.0], [1.0, 2.0]], margin=1.0, resolution=4)
         >>> plane.xs, plane.ys
@@ -45,15 +46,17 @@ class Plane:
         return np.stack(np.meshgrid(self.xs, self.ys), axis=-1).reshape(-1, 2)
 
     def as_grid(self, values: npt.ArrayLike) -> FloatArray:
-        """Values of `points` laid out as ``[height, width]``."""
+        """Lay out values at `points` as ``[height, width]``."""
         flat = as_scores(values, "values")
         if flat.size != self.xs.size * self.ys.size:
-            raise InputError(f"{flat.size} values for a grid of {self.xs.size} × {self.ys.size} points: give one value a point")
+            raise InputError(
+                f"{flat.size} values for a grid of {self.xs.size} × {self.ys.size} points: give one value per point"
+            )
         return flat.reshape(self.ys.size, self.xs.size)
 
 
 class Ring(NamedTuple):
-    """The points of a plane whose nearest data point is at a distance in [inner, outer)."""
+    """The points of a plane at a distance in [inner, outer) from the nearest data point."""
 
     inner: float
     outer: float
@@ -64,16 +67,16 @@ class Ring(NamedTuple):
 def confidence_by_distance(
     points: npt.ArrayLike, confidence: npt.ArrayLike, data: npt.ArrayLike, edges: Sequence[float]
 ) -> list[Ring]:
-    """Mean confidence in rings at growing distance from the data.
+    """Compute the mean confidence in rings at increasing distance from the data.
 
     Args:
-        points: ``[m, 2]``, where the confidence was taken, such as `Plane.points`.
+        points: ``[m, 2]``, where the confidence was evaluated, such as `Plane.points`.
         confidence: ``[m]``.
         data: ``[n, 2]``, the training points.
-        edges: rising distances that bound the rings, such as ``(0, 0.25, 0.5, 1, 2)``.
+        edges: ascending distances that bound the rings, such as ``(0, 0.25, 0.5, 1, 2)``.
 
     Returns:
-        One `Ring` between each two edges; the mean of a ring without points is NaN.
+        One `Ring` per pair of consecutive edges; the mean of a ring without points is NaN.
 
     >>> confidence_by_distance([[0, 0], [1, 0], [3, 0]], [0.9, 0.7, 0.1], data=[[0, 0]], edges=(0, 2, 4))
     [Ring(inner=0.0, outer=2.0, mean_confidence=0.8, n=2), Ring(inner=2.0, outer=4.0, mean_confidence=0.1, n=1)]
@@ -82,7 +85,7 @@ def confidence_by_distance(
     values = as_scores(confidence, "confidence")
     check_same_length(points=where, confidence=values)
     if len(edges) < 2 or np.any(np.diff(edges) <= 0):
-        raise InputError(f"edges={list(edges)}: give at least two rising distances")
+        raise InputError(f"edges={list(edges)}: give at least two ascending distances")
     distance = NearestNeighbors(n_neighbors=1).fit(known).kneighbors(where)[0].ravel()
     rings = []
     for inner, outer in pairwise(edges):
@@ -93,7 +96,7 @@ def confidence_by_distance(
 
 
 def share_confident(confidence: npt.ArrayLike, above: float = 0.5) -> float:
-    """The share of the plane whose confidence exceeds ``above``.
+    """Compute the share of the plane whose confidence exceeds ``above``.
 
     >>> share_confident([0.2, 0.6, 0.9, 0.5])
     0.5
@@ -102,7 +105,7 @@ def share_confident(confidence: npt.ArrayLike, above: float = 0.5) -> float:
 
 
 def as_points(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Finite points of the plane as float64 ``[n, 2]``, n ≥ 1.
+    """Return finite points of the plane as float64 ``[n, 2]``, n ≥ 1.
 
     >>> as_points([[0, 1]], "data")
     array([[0., 1.]])
@@ -111,5 +114,5 @@ def as_points(values: npt.ArrayLike, name: str) -> FloatArray:
     if points.ndim != 2 or points.shape[1] != 2 or not len(points):
         raise InputError(f"{name} has shape {list(points.shape)}: give points of the plane, [n, 2], n ≥ 1")
     if not np.isfinite(points).all():
-        raise InputError(f"{name} has points that are NaN or infinite: leave them out")
+        raise InputError(f"{name} has points that are NaN or infinite: drop them")
     return points.astype(np.float64)

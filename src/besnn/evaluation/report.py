@@ -1,18 +1,23 @@
-"""The report: one self-contained HTML file that says how far a detector can be trusted."""
+"""The report: one self-contained HTML file that shows how far a detector can be trusted.
+
+Styles are inline, figures are embedded, and a content security policy forbids anything else. All text that comes from outside
+(class names, file names, provenance) is escaped by the template engine.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from besnn.evaluation.checks import IntArray
 from besnn.evaluation.classification import calibration_bins, confusion_matrix
-from besnn.evaluation.examples import Examples, telling_examples
-from besnn.evaluation.output import whole_file
-from besnn.evaluation.pages import render_page
 from besnn.evaluation.plots import (
-    as_data_uri,
     confusion_heat_map,
     image_grid,
     precision_recall_curves,
@@ -20,15 +25,24 @@ from besnn.evaluation.plots import (
     roc_curves,
     score_histograms,
 )
-from besnn.evaluation.result import Evaluation
-from besnn.evaluation.wording import method_name, summary
+from besnn.evaluation.result import Evaluation, ScoredSet, method_name, percent
+from besnn.evaluation.style import as_data_uri
+from besnn.storage.files import whole_file
 
 _SHOWN_FEATURES = 6
+_TEMPLATES = Environment(
+    loader=PackageLoader("besnn.evaluation"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters["percent"] = percent
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as the page shows it."""
+    """A figure as it appears on the page."""
 
     address: str
     alt: str
@@ -36,14 +50,23 @@ class Picture:
 
 @dataclass(frozen=True)
 class Listing:
-    """Inputs of a table, row by row."""
+    """Rows of a table of inputs."""
 
     header: list[str]
     rows: list[list[str]]
 
 
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Some inputs of one set, images ``[k, c, h, w]`` or table rows ``[k, d]``, with facts about each."""
+
+    heading: str
+    inputs: npt.NDArray[Any]
+    facts: list[dict[str, str]]
+
+
 def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> Path:
-    """Write `render_report` to a file, all or nothing; returns the path."""
+    """Write the report to a file, atomically; return the path."""
     page = render_report(evaluation)
     with whole_file(path) as partial:
         partial.write_text(page, encoding="utf-8")
@@ -51,7 +74,7 @@ def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> Path:
 
 
 def render_report(evaluation: Evaluation) -> str:
-    """The report as HTML text.
+    """Render the report as HTML.
 
     >>> from besnn.evaluation import ScoredSet
     >>> answers = ScoredSet([[0.9, 0.1]], {"entropy": [0.3]}, p_values=[0.7], is_ood=[0])
@@ -66,11 +89,20 @@ def render_report(evaluation: Evaluation) -> str:
         method=method_name(evaluation.method),
         metrics=evaluation.metrics(),
         score_names=sorted(evaluation.known.scores, key=lambda name: (name != evaluation.default_score, name)),
-        sentences=summary(evaluation),
+        sentences=evaluation.summary(),
         pictures=_pictures(evaluation),
-        examples=[_shown(examples, evaluation) for examples in telling_examples(evaluation)],
+        examples=[_shown(examples, evaluation) for examples in extreme_examples(evaluation)],
         provenance=list(_flattened(evaluation.provenance)),
     )
+
+
+def render_page(template: str, **context: object) -> str:
+    """Render a template of ``templates/``.
+
+    >>> render_page("page.html.j2").splitlines()[:2]
+    ['<!doctype html>', '<html lang="en">']
+    """
+    return _TEMPLATES.get_template(template).render(**context)
 
 
 def _pictures(evaluation: Evaluation) -> dict[str, Picture]:
@@ -112,7 +144,7 @@ def _shown(examples: Examples, evaluation: Evaluation) -> dict[str, object]:
 
 def _caption(fact: Mapping[str, str]) -> list[str]:
     true_class = [fact["true class"]] if "true class" in fact else []
-    mistaken = [] if true_class == [fact["taken for"]] else [f"taken for {fact['taken for']}"]
+    mistaken = [] if true_class == [fact["predicted class"]] else [f"predicted: {fact['predicted class']}"]
     return [fact["input"], *true_class, *mistaken, f"{fact['score']}, {fact['decision']}"]
 
 
@@ -128,7 +160,7 @@ def _listing(examples: Examples, evaluation: Evaluation) -> Listing:
 
 
 def _flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested provenance as (dotted name, text) rows."""
+    """Flatten nested provenance into (dotted name, text) rows."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flattened(value, f"{prefix}{name}.")
@@ -136,3 +168,35 @@ def _flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple
             yield f"{prefix}{name}", ", ".join(map(str, value))
         else:
             yield f"{prefix}{name}", str(value)
+
+
+def extreme_examples(evaluation: Evaluation, count: int = 12) -> Iterator[Examples]:
+    """Yield the most unusual known inputs, then the most ordinary ones of each unknown set; skip sets without inputs."""
+    known = evaluation.known
+    if known.inputs is not None:
+        chosen = np.argsort(-known.scores[evaluation.default_score], kind="stable")[:count]
+        true_classes = [evaluation.class_names[label] for label in evaluation.labels[chosen]]
+        facts = _facts(evaluation, known, chosen)
+        labelled = [
+            {"input": fact["input"], "true class": name, **fact} for name, fact in zip(true_classes, facts, strict=True)
+        ]
+        yield Examples(f"The most unusual known inputs ({evaluation.known_name})", known.inputs[chosen], labelled)
+    for name, answers in evaluation.unknown.items():
+        if answers.inputs is not None:
+            chosen = np.argsort(answers.scores[evaluation.default_score], kind="stable")[:count]
+            facts = _facts(evaluation, answers, chosen)
+            yield Examples(f"The most ordinary unknown inputs ({name})", answers.inputs[chosen], facts)
+
+
+def _facts(evaluation: Evaluation, answers: ScoredSet, rows: IntArray) -> list[dict[str, str]]:
+    scores, predictions = answers.scores[evaluation.default_score], answers.predictions
+    return [
+        {
+            "input": answers.name_of(row),
+            "predicted class": evaluation.class_names[predictions[row]],
+            "score": f"{scores[row]:.3g}",
+            "p-value": f"{answers.p_values[row]:.2g}",
+            "decision": "flagged" if answers.is_ood[row] else "accepted",
+        }
+        for row in rows
+    ]

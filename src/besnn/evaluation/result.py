@@ -1,18 +1,104 @@
-"""What an evaluation found: the input of the report and of ``besnn evaluate --json``."""
+"""The result of an evaluation: the input of the report and of ``besnn evaluate --json``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any, TypedDict
 
+import numpy as np
+import numpy.typing as npt
+
+from besnn.checks import as_numpy, check_fractions, check_same_length
 from besnn.errors import InputError
-from besnn.evaluation.arrays import IntArray, as_labels, check_same_length
-from besnn.evaluation.bootstrap import ood_intervals
+from besnn.evaluation.checks import FloatArray, IntArray, as_labels, as_probabilities, as_scores
 from besnn.evaluation.classification import classification_metrics
-from besnn.evaluation.intervals import Interval
+from besnn.evaluation.intervals import Interval, binomial_interval, ood_intervals
 from besnn.evaluation.metrics import OODMetrics, ood_metrics
-from besnn.evaluation.scored import Rate, ScoredSet
 
-# The figures of an evaluation, under the field names of a record; a class cannot spell the field "in".
+NO_BREAK = "\N{NO-BREAK SPACE}"
+METHOD_NAMES = {
+    "be-snn": "BE-SNN",
+    "duq": "DUQ",
+    "gaussian": "Gaussian classifier",
+    "softmax": "Softmax network",
+    "deep-ensemble": "Deep ensemble",
+    "batch-ensemble": "BatchEnsemble",
+}
+
+
+class Rate(TypedDict):
+    """A rate of alarms with its exact 95 % binomial interval."""
+
+    rate: float
+    low: float
+    high: float
+    flagged: int
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSet:
+    """What a detector says about one set of n inputs, as arrays.
+
+    Args:
+        probabilities: ``[n, classes]``.
+        scores: score name → ``[n]``; higher = more out-of-distribution.
+        p_values: ``[n]``, of the default score.
+        is_ood: ``[n]``, the decisions.
+        inputs: the inputs themselves, for examples in the report: images ``[n, c, h, w]`` or table rows ``[n, d]``.
+        names: name of each input, such as its file name; the row number unless given.
+
+    >>> ScoredSet([[0.1, 0.9]], {"entropy": [0.3]}, p_values=[0.5], is_ood=[False]).predictions
+    array([1])
+    """
+
+    probabilities: FloatArray
+    scores: Mapping[str, FloatArray]
+    p_values: FloatArray
+    is_ood: npt.NDArray[np.bool_]
+    inputs: npt.NDArray[Any] | None = None
+    names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "probabilities": as_probabilities(self.probabilities, "probabilities"),
+            "p_values": as_scores(self.p_values, "p_values"),
+            "is_ood": as_scores(self.is_ood, "is_ood") != 0,
+        }
+        if self.inputs is not None:
+            arrays["inputs"] = as_numpy(self.inputs, "inputs")
+            if arrays["inputs"].ndim not in (2, 4):
+                shape = list(arrays["inputs"].shape)
+                raise InputError(f"inputs have shape {shape}: give images [n, c, h, w] or table rows [n, d]")
+        scores = {name: as_scores(values, f"score {name!r}") for name, values in self.scores.items()}
+        check_same_length(**arrays, **{f"score {name!r}": values for name, values in scores.items()})
+        if self.names is not None and len(self.names) != len(arrays["probabilities"]):
+            raise InputError(f"{len(self.names)} names for {len(arrays['probabilities'])} inputs: give one name per input")
+        for name, array in arrays.items():
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "scores", scores)
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    @property
+    def predictions(self) -> IntArray:
+        """The most probable class of each input, ``[n]``."""
+        predictions: IntArray = self.probabilities.argmax(axis=1)
+        return predictions
+
+    @property
+    def flagged(self) -> Rate:
+        """The share of inputs that the detector flagged as out-of-distribution."""
+        flagged = int(self.is_ood.sum())
+        low, high = binomial_interval(flagged, len(self))
+        return Rate(rate=flagged / len(self), low=low, high=high, flagged=flagged, n=len(self))
+
+    def name_of(self, row: int) -> str:
+        """Return the name of the input in a row."""
+        return f"#{row}" if self.names is None else self.names[row]
+
+
+# The figures of an evaluation, with the field names of a record; a class cannot have a field "in".
 EvaluationMetrics = TypedDict(
     "EvaluationMetrics",
     {
@@ -36,19 +122,19 @@ EvaluationMetrics = TypedDict(
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A detector judged on known inputs, whose labels are given, and on sets of unknown ones.
+    """A detector evaluated on labelled known inputs and on sets of unknown inputs.
 
     Args:
-        title: what the detector is called, for people.
-        method: its method by its record name, such as ``be-snn``.
-        class_names: one name a class.
-        alpha: the false-alarm rate that was asked for.
+        title: name of the detector for readers.
+        method: name of its method, such as ``be-snn``.
+        class_names: one name per class.
+        alpha: the false-alarm rate that the detector was calibrated for.
         threshold: τ; an input is out-of-distribution if its default score exceeds it.
         default_score: the score that decides; a key of every set's ``scores``.
-        known_name: what the in-distribution set is called.
-        known: the answers on it.
+        known_name: name of the in-distribution set.
+        known: the results on it.
         labels: its true classes, ``[n]``.
-        unknown: OOD set name → the answers on it.
+        unknown: OOD set name → the results on it.
         provenance: where the detector and this evaluation come from; plain JSON values, nested or not.
         feature_names: names of a table's columns.
 
@@ -78,25 +164,24 @@ class Evaluation:
         labels = as_labels(self.labels, "labels", num_classes=len(self.class_names))
         check_same_length(labels=labels, known=self.known.probabilities)
         object.__setattr__(self, "labels", labels)
-        if not 0 < self.alpha < 1:
-            raise InputError(f"alpha={self.alpha}: give the false-alarm rate that was asked for, between 0 and 1")
+        check_fractions(alpha=self.alpha)
         if not self.unknown:
-            raise InputError("no OOD set: give at least one set of unknown inputs to judge the detector on")
+            raise InputError("no OOD set: give at least one set of unknown inputs")
         names = set(self.known.scores)
         for set_name, answers in [(self.known_name, self.known), *self.unknown.items()]:
             if answers.probabilities.shape[1] != len(self.class_names):
                 raise InputError(
                     f"{set_name!r} has probabilities of {answers.probabilities.shape[1]} classes, "
-                    f"but there are {len(self.class_names)} class names: give one name a class"
+                    f"but there are {len(self.class_names)} class names: give one name per class"
                 )
             if set(answers.scores) != names or self.default_score not in names:
                 raise InputError(
-                    f"{set_name!r} has the scores {sorted(answers.scores)}: give the same in every set, "
-                    f"the default {self.default_score!r} among them"
+                    f"{set_name!r} has the scores {sorted(answers.scores)}: give the same scores in every set, "
+                    f"including the default {self.default_score!r}"
                 )
 
     def metrics(self, resamples: int = 500, seed: int = 0) -> EvaluationMetrics:
-        """All figures as plain numbers; ``intervals`` are 95 % bootstrap intervals of the figures in ``scores``."""
+        """Return all figures as plain numbers; ``intervals`` are 95 % bootstrap intervals of the figures in ``scores``."""
         pairs = {
             score: {name: (in_scores, answers.scores[score]) for name, answers in self.unknown.items()}
             for score, in_scores in self.known.scores.items()
@@ -117,3 +202,60 @@ class Evaluation:
             "false_alarm_rate": self.known.flagged,
             "detection_rate": {name: answers.flagged for name, answers in self.unknown.items()},
         }
+
+    def summary(self) -> list[str]:
+        """Describe the evaluation in plain sentences, for readers who do not know AUROC."""
+        accuracy = float((self.known.predictions == self.labels).mean())
+        return [
+            f"“{self.title}” ({method_name(self.method)}) sorts inputs into {len(self.class_names)} classes, and raises an "
+            "alarm when an input looks like nothing it was trained on.",
+            f"It predicted the right class for {percent(accuracy)} of {len(self.known):,} known inputs ({self.known_name}).",
+            f"It may raise a false alarm on at most {100 * self.alpha:g}{NO_BREAK}% of known inputs. "
+            + _false_alarms(self.known.flagged, self.alpha),
+            *(_caught(name, answers.flagged) for name, answers in self.unknown.items()),
+        ]
+
+
+def method_name(method: str) -> str:
+    """Return a method's name for readers; an unknown one is returned as it is.
+
+    >>> method_name("be-snn"), method_name("mine")
+    ('BE-SNN', 'mine')
+    """
+    return METHOD_NAMES.get(method, method)
+
+
+def percent(share: float) -> str:
+    """Format a share in percent, never rounded up to 100 % or down to 0 %.
+
+    >>> [percent(share).replace(NO_BREAK, " ") for share in (0.0444, 1, 0.9999, 0.0001)]
+    ['4.4 %', '100 %', '> 99.9 %', '< 0.1 %']
+    """
+    if share in (0, 1):
+        figure = f"{100 * share:.0f}"
+    elif share > 0.9995:
+        figure = f">{NO_BREAK}99.9"
+    elif share < 0.0005:
+        figure = f"<{NO_BREAK}0.1"
+    else:
+        figure = f"{100 * share:.1f}"
+    return f"{figure}{NO_BREAK}%"
+
+
+def _false_alarms(observed: Rate, alpha: float) -> str:
+    counted = f"It did on {percent(observed['rate'])} of them ({observed['flagged']:,} of {observed['n']:,}; "
+    counted += f"95{NO_BREAK}% interval {percent(observed['low'])} to {percent(observed['high'])})"
+    if observed["low"] > alpha:
+        return counted + (
+            ", more than allowed and more than chance explains: these inputs differ from those it was calibrated on, "
+            "or those were too few."
+        )
+    if observed["high"] < alpha:
+        return counted + ", clearly fewer than allowed."
+    return counted + ", in line with that."
+
+
+def _caught(name: str, caught: Rate) -> str:
+    passed = caught["n"] - caught["flagged"]
+    rest = f"{passed:,} passed as known" if passed else "none passed as known"
+    return f"Of {caught['n']:,} unknown inputs ({name}) it caught {percent(caught['rate'])}; {rest}."

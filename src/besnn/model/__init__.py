@@ -1,6 +1,6 @@
 """The BE-SNN, the protocol that it shares with all other methods, and the paper's backbones."""
 
-from besnn.model.backbones import cifar_resnet18, convnet, fashion_convnet, mlp, two_moons_mlp
+from besnn.model.backbones import BACKBONES, Backbone, cifar_resnet18, convnet, fashion_convnet, mlp, two_moons_mlp
 from besnn.model.besnn import BESNN
 from besnn.model.class_features import ClassFeatureGenerator, class_moments, kernel_log_probabilities, squared_distances
 from besnn.model.inference import InferenceNetwork
@@ -8,7 +8,9 @@ from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import EvidenceKind, Objective, OODClassifier
 
 __all__ = [
+    "BACKBONES",
     "BESNN",
+    "Backbone",
     "ClassFeatureGenerator",
     "EvidenceKind",
     "InferenceNetwork",

@@ -1,15 +1,70 @@
-"""Feature extractors as plain networks, which `batch_ensemble` converts: the paper's three, and two for any data."""
+"""Feature extractors as plain networks, which `batch_ensemble` converts, and the registry by which recipes name them."""
 
+import inspect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
+from besnn.errors import InputError
 
-def mlp(inputs: int, hidden: Sequence[int] = (128, 128), feature_dim: int = 128) -> nn.Sequential:
-    """Φ for tables: linear layers with ReLU between them."""
-    widths = [inputs, *hidden, feature_dim]
+
+@dataclass(frozen=True)
+class Backbone:
+    """A feature extractor that a recipe can name. To add one, write its builder and enter it into `BACKBONES`.
+
+    Attributes:
+        name: as in recipes.
+        builder: a function of an input shape, `feature_dim` and settings that returns a plain network. Its settings are the
+            other arguments, each with a type, which may be annotated with a pydantic `Field`, and a default.
+        inputs: what it takes, rows of a table or images.
+        size: the height and width of the images it takes; None for any.
+
+    >>> BACKBONES["mlp"].inputs, list(BACKBONES["mlp"].settings)
+    ('table', ['hidden'])
+    """
+
+    name: str
+    builder: Callable[..., nn.Module]
+    inputs: Literal["table", "image"]
+    size: int | None = None
+
+    @property
+    def settings(self) -> dict[str, inspect.Parameter]:
+        """The builder's arguments that a recipe may set, by name."""
+        parameters = inspect.signature(self.builder).parameters
+        return {name: value for name, value in parameters.items() if name not in ("input_shape", "feature_dim")}
+
+    def build(self, input_shape: tuple[int, ...], feature_dim: int, settings: Mapping[str, object] = {}) -> nn.Module:
+        """Build the network for inputs of one shape, `(columns,)` or `(channels, h, w)`.
+
+        Settings that the builder does not have are those of other backbones, and ignored.
+        """
+        if (self.inputs == "image") != (len(input_shape) == 3):
+            kind = "images [channels, h, w]" if self.inputs == "image" else "table rows [columns]"
+            raise InputError(
+                f"backbone {self.name!r} takes {kind}, but an input here has shape {list(input_shape)}: use backbone.name=auto"
+            )
+        if self.size is not None and tuple(input_shape[1:]) != (self.size, self.size):
+            raise InputError(
+                f"backbone {self.name!r} takes {self.size}×{self.size} images, not {list(input_shape)}: "
+                "use backbone.name=convnet"
+            )
+        own = {name: settings[name] for name in self.settings if name in settings}
+        return self.builder(input_shape=input_shape, feature_dim=feature_dim, **own)
+
+
+def mlp(
+    input_shape: tuple[int, ...],
+    hidden: Annotated[tuple[PositiveInt, ...], Field(description="widths of the hidden layers")] = (128, 128),
+    feature_dim: int = 256,
+) -> nn.Sequential:
+    """Build Φ for tables: linear layers with ReLU between them."""
+    widths = [input_shape[0], *hidden, feature_dim]
     layers: list[nn.Module] = []
     for narrow, wide in itertools.pairwise(widths):
         layers += [nn.Linear(narrow, wide), nn.ReLU()]
@@ -17,12 +72,16 @@ def mlp(inputs: int, hidden: Sequence[int] = (128, 128), feature_dim: int = 128)
 
 
 def two_moons_mlp() -> nn.Sequential:
-    """Φ for Two Moons: 2 → 32 → 32 → 32."""
-    return mlp(2, (32, 32), 32)
+    """Build Φ for Two Moons: 2 → 32 → 32 → 32."""
+    return mlp((2,), (32, 32), 32)
 
 
-def convnet(input_shape: Sequence[int], hidden: Sequence[int] = (64, 128, 128), feature_dim: int = 256) -> nn.Sequential:
-    """Φ for images of any size: 3×3 convolution, BatchNorm and ReLU for each width, halving while there is something to halve.
+def convnet(
+    input_shape: tuple[int, ...],
+    hidden: Annotated[tuple[PositiveInt, ...], Field(description="widths of the blocks")] = (128, 128),
+    feature_dim: int = 256,
+) -> nn.Sequential:
+    """Build Φ for images of any size: 3×3 convolution, BatchNorm and ReLU per width, each halved by pooling while possible.
 
     Args:
         input_shape: `(channels, h, w)`.
@@ -47,22 +106,30 @@ def convnet(input_shape: Sequence[int], hidden: Sequence[int] = (64, 128, 128), 
 
 
 def fashion_convnet(
-    channels: int = 1,
+    input_shape: tuple[int, ...] = (1, 28, 28),
     feature_dim: int = 256,
-    hidden_dim: int | None = 256,
-    widths: tuple[int, int, int] = (64, 128, 128),
-    last_kernel: int = 3,
-    paddings: tuple[int, int, int] = (1, 1, 0),
+    head_dim: Annotated[
+        PositiveInt | None,
+        Field(description="width of the head's hidden layer; null: no such layer, and a ReLU on the features"),
+    ] = 256,
+    widths: Annotated[
+        tuple[PositiveInt, PositiveInt, PositiveInt], Field(description="output channels of the convolutions")
+    ] = (64, 128, 128),
+    last_kernel: Annotated[Literal[3, 5, 7], Field(description="kernel size of the last convolution")] = 3,
+    paddings: Annotated[
+        tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt],
+        Field(description="of the convolutions, for kernels of size 3; they decide how many features there are"),
+    ] = (1, 1, 0),
 ) -> nn.Sequential:
-    """Φ for 28×28 images: three 3×3 convolutions, each with BatchNorm, ReLU and 2×2 max-pooling, then 512 → 256 → d.
+    """Build Φ for 28×28 images: three 3×3 convolutions, each with BatchNorm, ReLU and 2×2 max-pooling, then 512 → 256 → d.
 
     The children `trunk` (up to the 512 flattened convolutional features) and `head` can be named as layers for density scores.
 
     Args:
-        channels: of the images.
+        input_shape: `(channels, 28, 28)`.
         feature_dim: d.
-        hidden_dim: width of the head's hidden layer. None: no such layer, and a ReLU on the features, for a method that puts a
-            linear map of its own behind them.
+        head_dim: width of the head's hidden layer. None: no such layer, and a ReLU on the features, for a method that adds a
+            linear map of its own.
         widths: output channels of the convolutions.
         last_kernel: kernel size of the last convolution, odd; a larger one is padded as much more.
         paddings: of the three convolutions. The paper does not state them; (1, 1, 0), (1, 0, 0) and (0, 1, 0) all give 512.
@@ -70,43 +137,40 @@ def fashion_convnet(
     >>> list(fashion_convnet()(torch.rand(2, 1, 28, 28)).shape)
     [2, 256]
     """
-
-    def block(inputs: int, outputs: int, kernel: int, padding: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, outputs, kernel, padding=padding), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
-
-    first, second, third = widths
-    blocks = [
-        *block(channels, first, 3, padding=paddings[0]),
-        *block(first, second, 3, padding=paddings[1]),
-        *block(second, third, last_kernel, padding=paddings[2] + (last_kernel - 3) // 2),
-    ]
-    side = 28
-    for padding in paddings:
-        side = (side + 2 * padding - 2) // 2
-    flat = side * side * third
+    blocks: list[nn.Module] = []
+    inputs, side = input_shape[0], 28
+    for outputs, kernel, padding in zip(widths, (3, 3, last_kernel), paddings, strict=True):
+        convolution = nn.Conv2d(inputs, outputs, kernel, padding=padding + (kernel - 3) // 2)
+        blocks += [convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+        inputs, side = outputs, (side + 2 * padding - 2) // 2
+    flat = side * side * inputs
     head = (
         nn.Sequential(nn.Linear(flat, feature_dim), nn.ReLU())
-        if hidden_dim is None
-        else nn.Sequential(nn.Linear(flat, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, feature_dim))
+        if head_dim is None
+        else nn.Sequential(nn.Linear(flat, head_dim), nn.ReLU(), nn.Linear(head_dim, feature_dim))
     )
     return _named(trunk=nn.Sequential(*blocks, nn.Flatten()), head=head)
 
 
-def cifar_resnet18(channels: int = 3, feature_dim: int = 512, width: int = 64) -> nn.Sequential:
-    """Φ for 32×32 images: ResNet-18 with the CIFAR stem (3×3, stride 1, no pooling), then 8 · width → d.
+def cifar_resnet18(
+    input_shape: tuple[int, ...] = (3, 32, 32),
+    feature_dim: int = 512,
+    width: Annotated[PositiveInt, Field(description="channels of the first stage; each further stage doubles them")] = 64,
+) -> nn.Sequential:
+    """Build Φ for 32×32 images: ResNet-18 with the CIFAR stem (3×3, stride 1, no pooling), then 8 · width → d.
 
     The child `trunk` (up to the pooled features), its stages `trunk.stage1` to `trunk.stage4` and the child `head` can be named
     as layers for density scores.
 
     Args:
-        channels: of the images.
+        input_shape: `(channels, 32, 32)`.
         feature_dim: d.
         width: output channels of the stem and of the first stage; each further stage doubles them.
 
     >>> list(cifar_resnet18()(torch.rand(2, 3, 32, 32)).shape)
     [2, 512]
     """
-    stem = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+    stem = nn.Sequential(nn.Conv2d(input_shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
     widths = [width, width, 2 * width, 4 * width, 8 * width]
     stages = {
         f"stage{number}": nn.Sequential(
@@ -121,8 +185,8 @@ def cifar_resnet18(channels: int = 3, feature_dim: int = 512, width: int = 64) -
 class ResidualBlock(nn.Module):
     """The basic block of He et al. 2016: two 3×3 convolutions around a shortcut.
 
-    It starts as its shortcut alone (Goyal et al. 2017). Features start smaller by it, so that first distances are not so large
-    that exp(−d̄) is nothing.
+    It starts as its shortcut alone (Goyal et al. 2017). Features start smaller that way, so that first distances are not so
+    large that exp(−d̄) is zero.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -139,7 +203,7 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[batch, inputs, h, w] → [batch, outputs, h / stride, w / stride]`."""
+        """Map `[batch, inputs, h, w]` to `[batch, outputs, h / stride, w / stride]`."""
         y = torch.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         return torch.relu(y + self.shortcut(x))
@@ -150,3 +214,12 @@ def _named(**children: nn.Module) -> nn.Sequential:
     for name, child in children.items():
         sequence.add_module(name, child)
     return sequence
+
+
+BACKBONES: dict[str, Backbone] = {
+    "mlp": Backbone("mlp", mlp, "table"),
+    "convnet": Backbone("convnet", convnet, "image"),
+    "fashion-convnet": Backbone("fashion-convnet", fashion_convnet, "image", size=28),
+    "cifar-resnet18": Backbone("cifar-resnet18", cifar_resnet18, "image", size=32),
+}
+"""All backbones, by the name in recipes."""

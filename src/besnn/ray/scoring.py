@@ -135,7 +135,7 @@ class ChunkScorer:
     ) -> None:
         torch.set_num_threads(1)  # the worker holds one core
         self.source, self.folder, self.identity = source, folder, identity
-        self.detector = load_detector(ray.get(model[0]).data).to(device)
+        self.detector = Detector.from_bytes(ray.get(model[0]).data).to(device)
 
     def __call__(self, row: Row) -> dict[str, Any]:
         """Put the part of a chunk in place, and return the fields of its `Part`."""
@@ -143,11 +143,6 @@ class ChunkScorer:
         content, part = encode_part(score_batches(self.detector, self.source.batches(row)), self.identity, chunk)
         (self.folder / part_name(chunk)).write(content)
         return asdict(part)
-
-
-def load_detector(content: bytes | memoryview) -> Detector:
-    """Return the detector with some file content."""
-    return Detector.from_bytes(content)
 
 
 def data_settings() -> ray.data.DataContext:
@@ -165,7 +160,8 @@ def _one_line_error(error: ray.exceptions.RayError) -> BesnnError:
     """Return what to tell the user: a reader's or worker's own error, or why the cluster failed."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, BesnnError | OSError):
-        return DataError(f"{str(cause).splitlines()[0]}; {CONTINUE}")  # Ray appends advice to the message
+        message = str(cause).partition("\n")[0]  # Ray appends lines of advice
+        return DataError(f"{message}; {CONTINUE}")
     reason = str(error).strip().splitlines()[-1] if cause is None else repr(cause)
     return BesnnError(f"the Ray cluster failed ({one_line(reason)}); {CONTINUE}")
 

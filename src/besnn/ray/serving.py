@@ -16,9 +16,9 @@ import torch
 from fastapi import FastAPI
 from ray import serve
 
+from besnn.detector import Detector
 from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.ray.locations import Location
-from besnn.ray.scoring import load_detector
 from besnn.ray.session import ray_session
 from besnn.serve import Settings, create_app
 from besnn.serve.examples import Example
@@ -77,7 +77,7 @@ class ServedDetector:
         content = model.read()
         if hashlib.sha256(content).hexdigest() != sha256:
             raise DataError(f"{model.name} is not the file that was deployed: deploy it again")
-        self.detector = load_detector(content).to(device)
+        self.detector = Detector.from_bytes(content).to(device)
         self.settings, self.examples = settings, examples
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Ray Serve's name
@@ -86,10 +86,9 @@ class ServedDetector:
 
 
 def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: str, port: int, replicas: Replicas) -> str:
-    """Serve a model on the cluster of this session, in place of the one before it; see `serve_on_ray`.
+    """Serve a model on the cluster of this session, in place of the one before it, as `serve_on_ray` describes.
 
-    Returns:
-        The URL of the service, once the new replicas answer. Host and port stay those of the first deployment.
+    Returns the URL once the new replicas answer. Host and port stay those of the first deployment.
     """
     if port == 0:
         raise InputError("--port 0: Ray Serve cannot choose a port, give one")

@@ -45,7 +45,7 @@ def ray_session(address: str | None = None) -> Iterator[bool]:
 
     Messages that Ray prints go to standard error. Yields whether the cluster ends with the block.
     """
-    with contextlib.redirect_stdout(sys.stderr), _connected(address) as temporary, _sigterm_interrupts():
+    with contextlib.redirect_stdout(sys.stderr), _connected(address) as temporary:
         yield temporary
 
 
@@ -61,23 +61,12 @@ def _connected(address: str | None) -> Iterator[bool]:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise _no_cluster(address, one_line(error)) from None
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; the handler that Ray has set aborts
     try:
         yield address == "local"
     finally:
         ray.shutdown()
-
-
-@contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does; Ray's own handler prints a stack trace and aborts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _require_cluster(address: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, groupby, islice
+from itertools import count, groupby, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,12 +23,12 @@ from besnn.batch import IMAGE_ROWS, TABLE_ROWS, image_spec
 from besnn.data import Batch, ImageSpec, decode_image, stream
 from besnn.data.catalogue import parse_name
 from besnn.data.folder import hash_listing, image_batches, writable
-from besnn.data.formats import describe_formats, reading
+from besnn.data.formats import describe_formats
 from besnn.data.images import Pixels, read_image
 from besnn.data.rows import Rows, numbered_batches
 from besnn.data.sources import Kind, kind_of_suffix
 from besnn.data.tables import BLOCK_ROWS, choose_columns, rows_from_cells
-from besnn.errors import BesnnError, DataError, InputError
+from besnn.errors import BesnnError, DataError, InputError, reading
 from besnn.ray.locations import Location
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Form:
         image: the form that images are converted to; None for a table.
         columns: the names of a table's feature columns, or their number.
         label: the class column of a table, which is ignored.
+        data_dir: the folder of built-in sets, on every machine.
         batch_rows: inputs per batch.
         chunk_rows: inputs per chunk, a multiple of `batch_rows`.
     """
@@ -62,6 +63,7 @@ class Form:
     image: ImageSpec | None
     columns: Sequence[str] | int | None
     label: str
+    data_dir: Path | None
     batch_rows: int
     chunk_rows: int
 
@@ -109,9 +111,10 @@ def open_source(
     batch_rows = TABLE_ROWS if image is None else IMAGE_ROWS
     if chunk_rows is not None and (chunk_rows < 1 or chunk_rows % batch_rows):
         raise InputError(f"chunk_rows={chunk_rows} is not a multiple of the batch size: choose a multiple of {batch_rows}")
-    form = Form(image, columns, label, batch_rows, chunk_rows or _rows_per_array(detector.input_shape, batch_rows))
-    if parse_name(name) is not None:
-        return _array_source(name, form, partial(_read_builtin, name=name, form=form, data_dir=data_dir))
+    array_rows = chunk_rows or _rows_per_array(detector.input_shape, batch_rows)
+    form = Form(image, columns, label, data_dir, batch_rows, array_rows)
+    if parse_name(name) is not None:  # the files of a built-in set have checksums of their own
+        return _array_source(name, form, partial(_read_builtin, name=name, form=form))
     location = Location.parse(name)
     kind = Kind.FOLDER if location.is_folder() else kind_of_suffix(location.suffix)
     if kind is None or (kind is not Kind.FOLDER and not location.is_file()):
@@ -133,52 +136,13 @@ def _rows_per_array(input_shape: tuple[int, ...], batch_rows: int) -> int:
 
 
 def read_chunks(row: Row, source: Source, shares: list[list[Span]], done: frozenset[int]) -> Iterator[Row]:
-    """Read the chunks of one reader's spans.
-
-    Args:
-        row: the reader's number, as `id`.
-        source: what to read.
-        shares: the spans of each reader.
-        done: the chunks to skip.
-    """
+    """Read the spans that are the share of reader `row["id"]`, and yield the chunks that are not done."""
     for span in shares[row["id"]]:
-        for chunk in source.read(span):
-            if chunk["chunk"] not in done:
-                yield chunk
-
-
-def _array_source(
-    fingerprint: str,
-    form: Form,
-    read: Callable[[Span], Iterator[Row]],
-    rows: int | None = None,
-    spans: Sequence[Span] = ((0, None),),
-) -> Source:
-    """Return a source whose chunks are sent as arrays, by default one that is read from its beginning by one reader."""
-    return Source(fingerprint, rows, form.chunk_rows, list(spans), read, partial(_array_batches, form=form))
-
-
-def _array_batches(row: Row, form: Form) -> Iterator[Batch]:
-    rows = Rows(np.asarray(row["inputs"]), list(row["errors"]))
-    return numbered_batches([rows], form.batch_rows, start=row["chunk"] * form.chunk_rows)
-
-
-def _array_rows(chunks: Iterable[Batch], first: int = 0) -> Iterator[Row]:
-    for chunk, batch in enumerate(chunks, first):
-        yield {"chunk": chunk, "inputs": batch.inputs, "errors": batch.errors}
-
-
-def _stream(name: str | Path, form: Form, data_dir: Path | None = None) -> Iterator[Batch]:
-    size, image, columns = form.chunk_rows, form.image, form.columns
-    return stream(name, batch_size=size, image=image, columns=columns, label=form.label, data_dir=data_dir)
-
-
-def _read_builtin(_: Span, name: str, form: Form, data_dir: Path | None) -> Iterator[Row]:
-    return _array_rows(_stream(name, form, data_dir))
+        yield from (chunk for chunk in source.read(span) if chunk["chunk"] not in done)
 
 
 def file_source(location: Location, form: Form) -> Source:
-    """Open a file that can only be read from its beginning, such as a CSV or an `.npz`."""
+    """Open a file that can only be read from its beginning, by one reader, such as a CSV or an `.npz`."""
     if (path := location.local) is not None:
         _stream(path, form)  # finds missing columns before a cluster starts to work, and reads no further
     return _array_source(location.fingerprint(), form, partial(_read_file, location=location, form=form))
@@ -189,60 +153,79 @@ def _read_file(_: Span, location: Location, form: Form) -> Iterator[Row]:
         yield from _array_rows(_stream(path, form))
 
 
-@dataclass(frozen=True)
-class RowGroups:
-    """The row groups of a parquet file, which can be read independently of each other.
+def _read_builtin(_: Span, name: str, form: Form) -> Iterator[Row]:
+    return _array_rows(_stream(name, form))
 
-    Attributes:
-        location: of the file.
-        columns: the columns to read.
-        starts: the first row of each group, followed by the number of all rows.
-    """
 
-    location: Location
-    columns: list[str]
-    starts: list[int]
+def _stream(name: str | Path, form: Form) -> Iterator[Batch]:
+    return stream(
+        name,
+        batch_size=form.chunk_rows,
+        image=form.image,
+        columns=form.columns,
+        label=form.label,
+        data_dir=form.data_dir,
+    )
 
-    def index(self, row: int) -> int:
-        """Return the number of the group that holds a row."""
-        return bisect.bisect_right(self.starts, row) - 1
 
-    def read(self, first: int, stop: int) -> Iterator[Rows]:
-        """Yield the rows from `first` to before `stop`."""
-        groups = range(self.index(first), self.index(stop - 1) + 1)
-        start = self.starts[groups[0]]
-        with _open_parquet(self.location) as table:
-            for batch in table.iter_batches(BLOCK_ROWS, row_groups=list(groups), columns=self.columns):
-                low, high = max(first - start, 0), min(stop - start, batch.num_rows)
-                start += batch.num_rows
-                if low < high:
-                    yield rows_from_cells(batch.slice(low, high - low), self.columns)
+def _array_source(
+    fingerprint: str,
+    form: Form,
+    read: Callable[[Span], Iterator[Row]],
+    rows: int | None = None,
+    spans: Sequence[Span] = ((0, None),),
+) -> Source:
+    """Return a source whose chunks are sent as arrays."""
+    return Source(fingerprint, rows, form.chunk_rows, list(spans), read, partial(_array_batches, form=form))
+
+
+def _array_rows(chunks: Iterable[Batch], first: int = 0) -> Iterator[Row]:
+    for chunk, batch in enumerate(chunks, first):
+        yield {"chunk": chunk, "inputs": batch.inputs, "errors": batch.errors}
+
+
+def _array_batches(row: Row, form: Form) -> Iterator[Batch]:
+    rows = Rows(np.asarray(row["inputs"]), list(row["errors"]))
+    return numbered_batches([rows], form.batch_rows, start=row["chunk"] * form.chunk_rows)
 
 
 def parquet_source(location: Location, form: Form) -> Source:
-    """Open a parquet file. Chunks that begin in the same row group are read together, so that hardly any is read twice."""
+    """Open a parquet file, of which row groups are read independently of each other."""
     with _open_parquet(location) as table:
         names, metadata = table.schema_arrow.names, table.metadata
-    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     columns = choose_columns(names, form.columns, form.label, location.name)
-    groups = RowGroups(location, columns, np.cumsum([0, *sizes]).tolist())
+    starts = np.cumsum([0, *(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]).tolist()
+    # Chunks that begin in the same row group are read together, so that hardly any group is read twice.
     chunks = range(math.ceil(metadata.num_rows / form.chunk_rows))
-    together = [list(span) for _, span in groupby(chunks, key=lambda chunk: groups.index(chunk * form.chunk_rows))]
-    read = partial(_read_parquet, groups=groups, chunk_rows=form.chunk_rows)
-    spans = [(span[0], span[-1] + 1) for span in together]
+    groups = groupby(chunks, key=lambda chunk: bisect.bisect_right(starts, chunk * form.chunk_rows))
+    spans = [(span[0], span[-1] + 1) for span in (list(chunks) for _, chunks in groups)]
+    read = partial(_read_parquet, location=location, columns=columns, starts=starts, chunk_rows=form.chunk_rows)
     return _array_source(location.fingerprint(), form, read, metadata.num_rows, spans)
+
+
+def _read_parquet(
+    span: tuple[int, int], location: Location, columns: list[str], starts: list[int], chunk_rows: int
+) -> Iterator[Row]:
+    """Read a span, given the first row of each row group, followed by the number of all rows."""
+    first, stop = span[0] * chunk_rows, min(span[1] * chunk_rows, starts[-1])
+    groups = [group for group, (low, high) in enumerate(pairwise(starts)) if low < stop and first < high]
+
+    def read() -> Iterator[Rows]:
+        start = starts[groups[0]]
+        with _open_parquet(location) as table:
+            for batch in table.iter_batches(BLOCK_ROWS, row_groups=groups, columns=columns):
+                low, high = max(first - start, 0), min(stop - start, batch.num_rows)
+                start += batch.num_rows
+                if low < high:
+                    yield rows_from_cells(batch.slice(low, high - low), columns)
+
+    return _array_rows(numbered_batches(read(), chunk_rows), span[0])
 
 
 @contextmanager
 def _open_parquet(location: Location) -> Iterator[pyarrow.parquet.ParquetFile]:
     with location.opened() as file, reading(location.name), pyarrow.parquet.ParquetFile(file) as table:
         yield table
-
-
-def _read_parquet(span: tuple[int, int], groups: RowGroups, chunk_rows: int) -> Iterator[Row]:
-    first, stop = span
-    rows = groups.read(first * chunk_rows, min(stop * chunk_rows, groups.starts[-1]))
-    return _array_rows(numbered_batches(rows, chunk_rows), first)
 
 
 def folder_source(location: Location, image: ImageSpec, chunk_rows: int) -> Source:

@@ -1,4 +1,4 @@
-"""From a recipe's settings to networks."""
+"""Building the networks that a recipe describes."""
 
 import copy
 from collections.abc import Mapping
@@ -11,51 +11,26 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import BesnnError, DataError, InputError, one_line
-from besnn.model import Objective, OODClassifier, cifar_resnet18, convnet, fashion_convnet, mlp
+from besnn.model import BACKBONES, Objective, OODClassifier
 from besnn.recipe.config import BackboneConfig, Recipe
 from besnn.storage.model_file import read_model_file
 
 
 def resolve_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> BackboneConfig:
-    """Names the backbone that `auto` stands for: an mlp for tables, a convnet for images."""
+    """Replace `auto` by the backbone that suits the inputs: an mlp for tables, a convnet for images."""
     if config.name != "auto":
         return config
     return config.model_copy(update={"name": "mlp" if len(input_shape) == 1 else "convnet"})
 
 
 def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
-    """A plain feature extractor for inputs of one shape, `(columns,)` or `(channels, h, w)`."""
+    """Build a plain feature extractor for inputs of one shape, `(columns,)` or `(channels, h, w)`."""
     config = resolve_backbone(config, input_shape)
-    wants_image = config.name != "mlp"
-    if wants_image != (len(input_shape) == 3):
-        kind = "images [channels, h, w]" if wants_image else "table rows [columns]"
-        raise InputError(
-            f"backbone {config.name!r} takes {kind}, but an input here has shape {list(input_shape)}: use backbone.name=auto"
-        )
-    if wants_image and config.name in _FIXED_SIZES and tuple(input_shape[1:]) != (_FIXED_SIZES[config.name],) * 2:
-        size = _FIXED_SIZES[config.name]
-        raise InputError(
-            f"backbone {config.name!r} takes {size}×{size} images, not {list(input_shape)}: use backbone.name=convnet"
-        )
-    match config.name:
-        case "mlp":
-            return mlp(input_shape[0], config.hidden, config.feature_dim)
-        case "convnet":
-            return convnet(input_shape, config.hidden, config.feature_dim)
-        case "fashion-convnet":
-            return fashion_convnet(
-                input_shape[0], config.feature_dim, config.head_dim, config.widths, config.last_kernel, config.paddings
-            )
-        case "cifar-resnet18":
-            return cifar_resnet18(input_shape[0], config.feature_dim, config.width)
-    raise AssertionError(config.name)
-
-
-_FIXED_SIZES = {"fashion-convnet": 28, "cifar-resnet18": 32}
+    return BACKBONES[config.name].build(input_shape, config.feature_dim, config.model_dump())
 
 
 def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
-    """The backbone with the trunk of the model file `backbone.weights`; what stands behind the trunk starts afresh."""
+    """Build the backbone with the trunk of the model file `backbone.weights`; the layers after it start afresh."""
     try:
         prefix = "model/feature_extractor."
         tensors = _read_weights(Path(config.weights or ""))
@@ -77,14 +52,14 @@ def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) ->
 
 
 def _read_weights(path: Path) -> Mapping[str, Tensor]:
-    """The tensors of a model file, checked as `Detector.load` does, or of a safetensors file that besnn did not write."""
+    """Read the tensors of a model file, with the checks of `Detector.load`, or of any other safetensors file."""
     with safe_open(path, framework="pt") as file:
         of_besnn = "besnn" in (file.metadata() or {})
     return read_model_file(path)[0] if of_besnn else load_file(path)
 
 
 def with_trunk(config: BackboneConfig, input_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> nn.Module:
-    """A fresh backbone but for its trunk, whose weights are among those of another."""
+    """Build a new backbone whose trunk has the weights of another one's."""
     backbone = build_backbone(config, input_shape)
     prefix = "trunk."
     trunk = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
@@ -93,7 +68,7 @@ def with_trunk(config: BackboneConfig, input_shape: tuple[int, ...], weights: Ma
 
 
 def trunk_of(backbone: nn.Module, config: BackboneConfig) -> nn.Module:
-    """The part of a backbone that can be trained before; a backbone without one is refused."""
+    """Return the part of a backbone that can be pretrained; refuse a backbone without one."""
     trunk = dict(backbone.named_children()).get("trunk")
     if trunk is None:
         raise InputError(f"backbone {config.name!r} has no trunk to start from: leave out backbone.weights and pretraining")
@@ -101,9 +76,9 @@ def trunk_of(backbone: nn.Module, config: BackboneConfig) -> nn.Module:
 
 
 def freeze_weights(network: nn.Module) -> None:
-    """Keeps the weights of a network's linear and convolution layers as they are, in place.
+    """Freeze the weights of a network's linear and convolution layers, in place.
 
-    Converted to a batch ensemble, such a network still learns by what is each member's own: fast weights, norms, biases.
+    Converted to a batch ensemble, such a network still learns the parameters of single members: fast weights, norms, biases.
 
     >>> network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
     >>> freeze_weights(network)
@@ -118,7 +93,7 @@ def freeze_weights(network: nn.Module) -> None:
 def build_method(
     recipe: Recipe, input_shape: tuple[int, ...], num_classes: int, feature_extractor: nn.Module | None = None
 ) -> tuple[OODClassifier, Objective]:
-    """The untrained model that a recipe describes, and its objective; with another network, where given, as its backbone."""
+    """Build the untrained model that a recipe describes, and its objective; a given network replaces the backbone."""
 
     def backbone() -> nn.Module:
         return build_backbone(recipe.backbone, input_shape) if feature_extractor is None else copy.deepcopy(feature_extractor)

@@ -1,11 +1,23 @@
 """The sections of a recipe and their allowed values."""
 
-from typing import Annotated, Literal, Self
+from functools import cache
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 from besnn.baselines import MethodConfig
 from besnn.detection import DENSITIES
+from besnn.model import BACKBONES, Backbone
 from besnn.model.feature_layers import layer_names
 from besnn.recipe.methods import METHODS, BESNNConfig, method_class
 from besnn.settings import Fraction, Section, Weight
@@ -40,26 +52,10 @@ class DataConfig(Section):
 
 
 class BackboneConfig(Section):
-    """The feature extractor."""
+    """The feature extractor. It also has the settings of all registered backbones; each backbone uses its own."""
 
-    name: Literal["auto", "mlp", "convnet", "fashion-convnet", "cifar-resnet18"] = Field(
-        "auto", description="`auto` is an mlp for tables and a convnet for images"
-    )
+    name: str = Field("auto", description=f"{', '.join(BACKBONES)}, or `auto`: an mlp for tables and a convnet for images")
     feature_dim: PositiveInt = Field(256, description="d, the number of features")
-    hidden: tuple[PositiveInt, ...] = Field(
-        (128, 128), description="widths of an mlp's hidden layers, or of a convnet's blocks"
-    )
-    widths: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
-        (64, 128, 128), description="output channels of fashion-convnet's convolutions"
-    )
-    head_dim: PositiveInt | None = Field(
-        256, description="width of fashion-convnet's hidden layer; null: no such layer, and a ReLU on the features"
-    )
-    last_kernel: Literal[3, 5, 7] = Field(3, description="kernel size of fashion-convnet's last convolution")
-    paddings: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] = Field(
-        (1, 1, 0), description="of fashion-convnet's convolutions"
-    )
-    width: PositiveInt = Field(64, description="channels of cifar-resnet18's first stage; each further stage doubles them")
     weights: str | None = Field(
         None, description="a model file of `besnn train`; training starts from its trunk, the network without its head"
     )
@@ -67,11 +63,39 @@ class BackboneConfig(Section):
         False, description="keep the trunk's weights: only its fast weights, norms and biases learn, and the layers after it"
     )
 
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name not in ("auto", *BACKBONES):
+            raise ValueError(f"{name!r} is unknown: use one of auto, {', '.join(BACKBONES)}")
+        return name
+
     @model_validator(mode="after")
-    def _freeze_what_was_trained(self) -> Self:
+    def _check_frozen(self) -> Self:
         if self.frozen and self.weights is None:
             raise ValueError("backbone.frozen=true needs trained weights: name a model file in backbone.weights")
         return self
+
+
+def backbone_class() -> type[BackboneConfig]:
+    """Return the class that checks a recipe's `backbone`, with the settings of all backbones that are registered now.
+
+    Backbones may share a setting; the first one decides its type and default.
+    """
+    return _backbone_class(tuple(BACKBONES.values()))
+
+
+@cache  # recipes are equal only if their sections are of the same class
+def _backbone_class(backbones: tuple[Backbone, ...]) -> type[BackboneConfig]:
+    settings: dict[str, Any] = {}
+    for backbone in backbones:
+        for name, parameter in backbone.settings.items():
+            if name not in settings:
+                field = FieldInfo.from_annotated_attribute(parameter.annotation, parameter.default)
+                users = [each.name for each in backbones if name in each.settings]
+                field.description = ": ".join(filter(None, (", ".join(users), field.description)))
+                settings[name] = field.annotation, field
+    return create_model("BackboneConfig", __base__=BackboneConfig, __doc__=BackboneConfig.__doc__, **settings)
 
 
 class OptimiserConfig(Section):
@@ -186,7 +210,7 @@ class Recipe(Section):
 
     name: str = Field(description="name of the recipe")
     data: DataConfig
-    backbone: BackboneConfig = BackboneConfig()
+    backbone: SerializeAsAny[BackboneConfig] = Field(default_factory=lambda: backbone_class()())
     method: SerializeAsAny[MethodConfig] = Field(
         BESNNConfig(), description="the method to train; its name decides which settings it has"
     )
@@ -198,6 +222,11 @@ class Recipe(Section):
     )
     score: ScoreConfig = ScoreConfig()
     calibration: CalibrationConfig = CalibrationConfig()
+
+    @field_validator("backbone", mode="before")
+    @classmethod
+    def _check_backbone(cls, backbone: object) -> object:
+        return backbone_class().model_validate(backbone) if isinstance(backbone, dict) else backbone
 
     @field_validator("method", mode="before")
     @classmethod

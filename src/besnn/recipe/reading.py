@@ -15,7 +15,7 @@ from besnn.baselines import MethodConfig
 from besnn.detection import DENSITIES
 from besnn.detection.score_set import COMBINED
 from besnn.errors import InputError, one_line
-from besnn.recipe.config import AUTO, METHOD, Recipe
+from besnn.recipe.config import AUTO, METHOD, BackboneConfig, Recipe, backbone_class
 from besnn.recipe.methods import method_class
 
 _FOLDER = resources.files("besnn.recipe")
@@ -148,4 +148,6 @@ def _allowed(path: list[str], content: dict[str, Any]) -> list[str]:
         section = next(each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel))
         if section is MethodConfig:
             section = method_class(content["method"])
+        elif section is BackboneConfig:
+            section = backbone_class()
     return list(section.model_fields)

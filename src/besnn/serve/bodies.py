@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
-from annotated_types import Len
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field as FormField
 from python_multipart.multipart import File, FormParser, parse_options_header
@@ -79,16 +78,9 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _FailFast(FailFast):
-    """A hashable FailFast, which unions of annotated types need on Python 3.11."""
-
-    def __hash__(self) -> int:
-        return hash(self.fail_fast)
-
-
 def list_of(kind: Any, least: int = 0, most: int | None = None) -> Any:
     """Return the type of a list with `least` to `most` items, whose validation stops at the first error."""
-    return Annotated[list[kind], Len(least, most), _FailFast()]
+    return Annotated[list[kind], Field(min_length=least, max_length=most, fail_fast=True)]
 
 
 def nested_lists(number: Any, shape: tuple[int, ...]) -> Any:
@@ -108,12 +100,7 @@ def parse_json(model: type[Model], body: bytes, expected: str, max_lists: int = 
     """Parse a JSON body, or raise a problem that names the first error.
 
     A body with far too many colons or brackets is refused unparsed: listing millions of errors would take seconds.
-
-    Args:
-        model: the type of the request.
-        body: the JSON.
-        expected: describes a correct request, for the error message.
-        max_lists: how many lists the data of a request may hold.
+    `expected` describes a correct request for the error message; `max_lists` is how many lists its data may hold.
 
     >>> class Point(Strict):
     ...     x: Number

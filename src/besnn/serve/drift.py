@@ -129,13 +129,9 @@ class DriftReport(BaseModel):
 
 
 class Traffic:
-    """Collects predictions for a drift monitor whose state lies in a store that all workers share.
+    """Collects predictions for a drift monitor, which compares them with a threshold's calibration scores.
 
-    `record` never waits; `report` and `flush` may wait for another worker.
-
-    Args:
-        threshold: the detector's; the stream is compared with its calibration scores.
-        settings: give the alarm level, the window and the file of the store.
+    Its state lies in a store that all workers share. `record` never waits; `report` and `flush` may wait for another worker.
     """
 
     def __init__(self, threshold: ConformalThreshold, settings: Settings) -> None:
@@ -202,14 +198,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class MonitoredFile:
-    """The outcome of monitoring a file of scores.
-
-    Attributes:
-        status: the state of the stream, earlier files included.
-        inputs: rows with a score.
-        skipped: rows without a score.
-        flagged: rows declared out-of-distribution.
-    """
+    """The state of a stream after a file, and how many of the file's rows have a score, have none, and are flagged."""
 
     status: DriftStatus
     inputs: int

@@ -4,6 +4,7 @@ A new worker process imports this module before it can answer its supervisor, so
 """
 
 import gc
+import hashlib
 import logging
 import os
 import socket
@@ -54,7 +55,6 @@ def run(
     """
     from besnn.serve.app import create_app
     from besnn.serve.telemetry import log_to_standard_error
-    from besnn.storage.model_file import read_header
 
     app = create_app(detector, settings, examples)  # reports what does not fit before any process is started
     log_to_standard_error()
@@ -67,7 +67,7 @@ def run(
         shared = settings.model_copy(update={"drift_state": settings.drift_state or Path(folder) / "drift.sqlite"})
         make_app = WorkerApp(
             model=model,
-            sha256=read_header(model)["sha256"],
+            sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
             settings=shared,
             examples=[example.model_dump() for example in examples],
             threads=max(1, (os.cpu_count() or 1) // workers),
@@ -84,21 +84,12 @@ def run(
 
 @dataclass(frozen=True)
 class WorkerApp:
-    """Makes the service in a worker process, around the worker's own copy of the model.
-
-    Attributes:
-        model: the model file.
-        sha256: its digest, so that a worker that replaces another has the same model as the rest.
-        settings: the service's settings.
-        examples: inputs to try, as plain values.
-        threads: number of threads that this worker computes with.
-        device: where it scores.
-    """
+    """Makes the service in a worker process, around the worker's own copy of the model."""
 
     model: Path
-    sha256: str
+    sha256: str  # so that a worker that replaces another has the same model as the rest
     settings: Settings
-    examples: list[dict[str, Any]]
+    examples: list[dict[str, Any]]  # as plain values: their class is slow to import
     threads: int
     device: str
 
@@ -124,12 +115,14 @@ class WorkerApp:
 
     def _load(self) -> "Detector":
         from besnn.detector import Detector
-        from besnn.storage.model_file import read_header
 
-        detector = Detector.load(self.model)
-        if read_header(self.model)["sha256"] != self.sha256:  # checked last, in case the file is replaced meanwhile
+        try:
+            content = self.model.read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read {self.model} ({error.strerror}): start the service again") from None
+        if hashlib.sha256(content).hexdigest() != self.sha256:
             raise DataError(f"{self.model} is not the file that the service was started with: start the service again")
-        return detector
+        return Detector.from_bytes(content)
 
 
 class LimitedHeads(HttpToolsProtocol):

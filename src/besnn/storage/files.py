@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever sees half of one."""
+"""Write files so that no reader ever sees half of one."""
 
 import contextlib
 import glob
@@ -8,15 +8,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from besnn.errors import DataError
+
 ABANDONED = 3600.0
-"""Seconds after which an unfinished file is taken to be that of a writer that was killed."""
+"""Seconds after which an unfinished file counts as left behind by a killed writer."""
 
 
 @contextlib.contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yields a temporary path beside `target`; what was written there takes target's place at the end, whole or not at all.
+    """Yield a temporary path beside `target`; at the end the file written there replaces the target, whole or not at all.
 
-    A link stays and what it leads to is replaced, a file's permissions stay, and a device or pipe is written to as it is.
+    A link is kept and its target replaced, permissions are kept, and a device or pipe is written to directly.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -32,10 +34,10 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_partials(target.parent, glob.escape(target.stem), older_than=ABANDONED)
-    # The suffix stays last: writers choose a format by it.
+    # The suffix stays last: writers choose the format by it.
     path = target.with_name(f".{target.stem}-{secrets.token_hex(4)}.partial{target.suffix}")
     path.touch(exist_ok=False)
-    # a writer that makes the file anew may give it narrower ones
+    # a writer that creates the file again may give it narrower permissions
     permissions = (target if target.exists() else path).stat().st_mode
     try:
         yield path
@@ -47,12 +49,22 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def remove_partials(folder: Path, stem: str = "*", older_than: float = 0.0) -> None:
-    """Removes what killed writers left of files called `stem` (a pattern) in a folder.
+@contextlib.contextmanager
+def whole_file(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """Do the same as `atomic_path`, with one clear line when the file cannot be written."""
+    try:
+        with atomic_path(target) as partial:
+            yield partial
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error.strerror}") from None
 
-    With an age of 0 seconds no other process may be writing there.
+
+def remove_partials(folder: Path, stem: str = "*", older_than: float = 0.0) -> None:
+    """Remove what killed writers left of files called `stem` (a pattern) in a folder.
+
+    With an age of 0 seconds, no other process may be writing there.
     """
     for path in folder.glob(f".{stem}-*.partial*"):
-        with contextlib.suppress(FileNotFoundError):  # its writer may be done with it by now
+        with contextlib.suppress(FileNotFoundError):  # its writer may have finished
             if time.time() - path.stat().st_mtime >= older_than:
                 path.unlink()

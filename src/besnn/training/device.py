@@ -71,15 +71,6 @@ def set_memory_format(model: nn.Module, memory_format: torch.memory_format) -> N
             layer.weight.data = layer.weight.data.contiguous(memory_format=memory_format)
 
 
-def key_of(factors: Mapping[str, float]) -> Key:
-    """Return a combination of factors as a dictionary key.
-
-    >>> key_of({"gradient": 4.0, "entropy": 1.0})
-    (('entropy', 1.0), ('gradient', 4.0))
-    """
-    return tuple(sorted(factors.items()))
-
-
 class GraphedStep:
     """A training step that is recorded as a CUDA graph, once per combination of factors, and then replayed.
 
@@ -99,7 +90,7 @@ class GraphedStep:
 
     def __call__(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Terms:
         """Return the loss terms; the gradients are left where the step leaves them."""
-        key = key_of(factors)
+        key = tuple(sorted(factors.items()))
         if key not in self.recorded:
             self.seen[key] = self.seen.get(key, 0) + 1
             if self.seen[key] <= self.warm_up:

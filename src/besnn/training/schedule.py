@@ -1,7 +1,6 @@
 """The optimiser, and what changes over a run: learning rates and term weights as pure functions of its progress."""
 
 import math
-from collections import Counter
 
 import torch
 from torch import nn
@@ -9,7 +8,6 @@ from torch.nn.modules.conv import _ConvNd
 
 from besnn.layers import fast_parameters
 from besnn.recipe.config import OptimiserConfig, RampConfig, ScheduleConfig, TrainingConfig
-from besnn.training.device import Key, key_of
 
 
 def parameter_groups(model: nn.Module, config: OptimiserConfig) -> list[dict[str, object]]:
@@ -79,12 +77,3 @@ def term_factors(training: TrainingConfig, step: int, progress: float) -> dict[s
     if every > 1:
         factors["gradient"] = factors.get("gradient", 1.0) * (every if step % every == 0 else 0)
     return factors
-
-
-def factor_counts(training: TrainingConfig, steps: int) -> Counter[Key]:
-    """Count the steps of a run for each combination of factors.
-
-    >>> factor_counts(TrainingConfig(gradient_every=4), steps=10)
-    Counter({(('gradient', 0.0),): 7, (('gradient', 4.0),): 3})
-    """
-    return Counter(key_of(term_factors(training, step, step / steps)) for step in range(steps))

@@ -24,10 +24,9 @@ from besnn.storage.files import remove_partials
 from besnn.storage.tensor_file import Tensors
 from besnn.training.batches import Source, augment
 from besnn.training.checkpoint import Progress, average_weights, checkpoint_in, load_checkpoint, save_checkpoint
-from besnn.training.compiled import CompiledStep
 from besnn.training.device import GraphedStep, Step, Terms, keep_freed_memory, set_memory_format
 from besnn.training.progress import Reporter, Row, RunLog
-from besnn.training.schedule import build_optimiser, factor_counts, learning_rate_factor, set_learning_rate, term_factors
+from besnn.training.schedule import build_optimiser, learning_rate_factor, set_learning_rate, term_factors
 
 WEIGHTS, ORDER, AUGMENTATION, OBJECTIVE = range(4)
 """What a run draws at random; see `derive_seed`."""
@@ -151,9 +150,9 @@ class Trainer:
             set_memory_format(self.model, torch.channels_last)  # the layout that tensor cores convolve in
         self.model.train()
         optimiser = build_optimiser(self.model, training.optimiser)
-        self.terms = LossModule(self.model, self.objective)
-        self.loss_module, self.optimiser = self.fabric.setup(self.terms, optimiser)
-        self.gradients = self._fastest_step()
+        self.loss_module, self.optimiser = self.fabric.setup(LossModule(self.model, self.objective), optimiser)
+        graphed = self.fabric.device.type == "cuda" and self.fabric.world_size == 1
+        self.gradients: Step = GraphedStep(self._gradients) if graphed else self._gradients
         self.progress = Progress(self.identity)
         self.kept: dict[str, Tensors] = {}  # the best weights so far, or the average
         self.sums: Terms = {}
@@ -211,13 +210,6 @@ class Trainer:
             self.progress.averaged += 1
             average_weights(self.kept.setdefault("average", {}), self.model, self.progress.averaged)
         self.options.reporter.step()
-
-    def _fastest_step(self) -> Step:
-        """On a GPU recorded, and compiled where there is enough to do to make up for the minute that this can take."""
-        if self.fabric.device.type != "cuda" or self.fabric.world_size > 1:
-            return self._gradients
-        counts = factor_counts(self.recipe.training, self.total_steps)
-        return GraphedStep(CompiledStep(self._gradients, self.terms, counts, self.fabric.autocast))
 
     def _gradients(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Terms:
         """Fill the parameters' gradients, in place so that a recorded step finds them again, and return the loss terms."""

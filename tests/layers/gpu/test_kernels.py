@@ -15,9 +15,9 @@ from besnn.layers.gpu import kernels, scale_and_norm
 pytest.importorskip("triton", reason="needs Triton, which is made for Linux")
 
 MEMBERS = 2
-# Shapes of maps, and whether their memory is channels-last. The last three are shared by several programs a channel.
+# Shapes of maps, and whether their memory is channels-last. In the last three, several programs share a channel.
 MAPS = {
-    "image a line": ((4, 3, 5, 7), False),
+    "image per line": ((4, 3, 5, 7), False),
     "sequence": ((6, 5, 19), False),
     "volume": ((2, 3, 2, 3, 4), False),
     "few places": ((4, 70, 3, 3), False),
@@ -71,7 +71,7 @@ def assert_close(got, expected, dtype, rounded_to=None):
     torch.testing.assert_close(got.double(), expected, rtol=written, atol=tolerance * max(1.0, float(expected.abs().max())))
 
 
-@pytest.mark.parametrize(("count", "shifted"), [(1, False), (1, True), (2, False), (3, True)])
+@pytest.mark.parametrize(("count", "shifted"), [(1, True), (2, False), (3, True)])
 def test_combine(maps, dtype, count, shifted, interpreted):
     *scales, shift = coefficients(maps[0], 4)
     if not shifted:
@@ -83,7 +83,7 @@ def test_combine(maps, dtype, count, shifted, interpreted):
     assert_close(got, expected, dtype, rounded_to=dtype)
 
 
-@pytest.mark.parametrize(("centred", "paired"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(("centred", "paired"), [(False, False), (True, True)])
 def test_sums(maps, dtype, centred, paired, interpreted):
     a, x, b = maps
     others = coefficients(x, 1)[0] if centred else None, b if paired else None

@@ -1,7 +1,7 @@
-"""The house style: one look for all figures, readable in print and by colour-blind people.
+"""One style for all figures, readable in print and for colour-blind readers.
 
-Figures are built on matplotlib's objects alone; pyplot and its global state are never touched. Style settings hold
-inside `house_style` only, which `besnn` wraps around drawing and saving.
+Figures use matplotlib's objects directly; pyplot and its global state are never touched. The settings apply only inside
+`house_style`, which wraps drawing and saving.
 """
 
 import base64
@@ -19,12 +19,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from besnn.errors import InputError
-from besnn.evaluation.output import whole_file
+from besnn.storage.files import whole_file
 
-# Okabe & Ito's palette, which colour-blind people can tell apart; known inputs are always blue.
+# Okabe & Ito's palette, which colour-blind readers can tell apart; known inputs are always blue.
 KNOWN_COLOUR = "#0072B2"
 UNKNOWN_COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-LINE_STYLES = ("solid", "dashed", "dashdot", "dotted", (0, (5, 1, 1, 1, 1, 1)))  # told apart without colour too
+LINE_STYLES = ("solid", "dashed", "dashdot", "dotted", (0, (5, 1, 1, 1, 1, 1)))  # distinct without colour too
 GUIDE_COLOUR = "#767676"
 
 _FORMATS = (".png", ".svg", ".pdf")
@@ -67,9 +67,9 @@ def house_style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, layout: Literal["constrained", "compressed"] = "constrained") -> Figure:
-    """An empty figure of so many inches, bound to the Agg canvas, which needs no display.
+    """Return an empty figure of a size in inches, on the Agg canvas, which needs no display.
 
-    Layout ``"compressed"`` is for axes of a fixed aspect.
+    Layout ``"compressed"`` is for axes with a fixed aspect ratio.
 
     >>> new_figure(4, 3).get_size_inches().tolist()
     [4.0, 3.0]
@@ -80,7 +80,7 @@ def new_figure(width: float, height: float, layout: Literal["constrained", "comp
 
 
 def shortened(text: str, length: int) -> str:
-    """A text cut to fit, with a sign that it was; its end, which tells file names apart, is kept.
+    """Shorten a text in the middle, so that the end, which distinguishes file names, is kept.
 
     >>> shortened("images/2024/coat-0001.png", 14), shortened("coat", 14)
     ('images…001.png', 'coat')
@@ -90,7 +90,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def set_percent_axes(axes: Axes, xlabel: str, ylabel: str) -> None:
-    """Axes from 0 to 1 both ways, marked in percent, with a grid."""
+    """Set both axes to 0 to 1, marked in percent, with a grid."""
     ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]
     labels = [f"{100 * tick:.0f} %" for tick in ticks]
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel=xlabel, ylabel=ylabel)  # a curve on the border shows
@@ -101,7 +101,7 @@ def set_percent_axes(axes: Axes, xlabel: str, ylabel: str) -> None:
 
 @house_style()
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write a figure as PNG, SVG or PDF, by the file's extension; returns the path."""
+    """Write a figure as PNG, SVG or PDF, by the file's extension; return the path."""
     target = Path(path)
     if target.suffix not in _FORMATS:
         raise InputError(f"figure file {target.name!r}: end its name in one of {', '.join(_FORMATS)}")
@@ -112,7 +112,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 @house_style()
 def as_data_uri(figure: Figure) -> str:
-    """A figure as an SVG ``data:`` address, for one-file web pages.
+    """Encode a figure as an SVG ``data:`` URI, for self-contained pages.
 
     >>> as_data_uri(new_figure(1, 1))[:26]
     'data:image/svg+xml;base64,'

@@ -10,8 +10,8 @@ import matplotlib
 import pytest
 
 from besnn.errors import InputError
-from besnn.evaluation.plots import as_data_uri, roc_curves, save_figure
-from besnn.evaluation.plots.style import shortened
+from besnn.evaluation.plots import roc_curves
+from besnn.evaluation.style import as_data_uri, save_figure, shortened
 
 
 def draw(name: str) -> str:

@@ -1,10 +1,9 @@
-"""Checked numpy arrays out of what a caller holds: lists, arrays, torch tensors on any device."""
-
-from typing import Any
+"""Check scores, labels and probabilities, given as lists, arrays or tensors on any device."""
 
 import numpy as np
 import numpy.typing as npt
 
+from besnn.checks import as_numpy
 from besnn.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -13,25 +12,10 @@ IntArray = npt.NDArray[np.int64]
 _ROW_SUM_TOLERANCE = 1e-3  # probabilities may come from bfloat16 or a text file
 
 
-def as_numpy(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
-    """Any array-like as a numpy array; a tensor is detached and brought to the CPU first.
-
-    >>> as_numpy([1, 2], "labels")
-    array([1, 2])
-    """
-    if hasattr(values, "detach"):  # a torch tensor, recognised without importing torch
-        tensor = values.detach().cpu()
-        values = tensor.double() if tensor.is_floating_point() else tensor  # numpy has no bfloat16
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"{name} is ragged ({error}): give rows of equal length") from None
-
-
 def as_scores(values: npt.ArrayLike, name: str) -> FloatArray:
-    """OOD scores as float64 ``[n]``, n ≥ 1.
+    """Return OOD scores as float64 ``[n]``, n ≥ 1.
 
-    Infinite scores are allowed: a distance that overflows is still stranger than any finite one, and every metric
+    Infinite scores are allowed: a distance that overflows is still more unusual than any finite one, and every metric
     here depends on the order alone. NaN has no order and is refused.
 
     >>> as_scores([0.5, float("inf")], "in_scores")
@@ -39,27 +23,24 @@ def as_scores(values: npt.ArrayLike, name: str) -> FloatArray:
     """
     scores = _as_float(values, name)
     if scores.ndim != 1:
-        raise InputError(f"{name} has shape {list(scores.shape)}: give one score an input, shape [n]")
+        raise InputError(f"{name} has shape {list(scores.shape)}: give one score per input, shape [n]")
     if scores.size == 0:
-        raise InputError(f"{name} is empty: at least one score is needed")
+        raise InputError(f"{name} is empty: give at least one score")
     missing = np.flatnonzero(np.isnan(scores))
     if missing.size:
-        raise InputError(
-            f"{name} has {missing.size} NaN, the first at index {missing[0]}: leave out the inputs that "
-            "could not be scored (infinite scores are fine, NaN has no order)"
-        )
+        raise InputError(f"{name} has {missing.size} NaN, the first at index {missing[0]}: drop the inputs without a score")
     return scores
 
 
 def as_labels(values: npt.ArrayLike, name: str, num_classes: int) -> IntArray:
-    """Class indices as int64 ``[n]``, n ≥ 1, each in [0, num_classes).
+    """Return class indices as int64 ``[n]``, n ≥ 1, each in [0, num_classes).
 
     >>> as_labels([0, 2], "labels", num_classes=3)
     array([0, 2])
     """
     labels = as_numpy(values, name)
     if labels.ndim != 1 or labels.size == 0:
-        raise InputError(f"{name} has shape {list(labels.shape)}: give one class index an input, shape [n], n ≥ 1")
+        raise InputError(f"{name} has shape {list(labels.shape)}: give one class index per input, shape [n], n ≥ 1")
     if not np.issubdtype(labels.dtype, np.integer):
         raise InputError(f"{name} has dtype {labels.dtype}: give integer class indices")
     outside = labels[(labels < 0) | (labels >= num_classes)]
@@ -69,7 +50,7 @@ def as_labels(values: npt.ArrayLike, name: str, num_classes: int) -> IntArray:
 
 
 def as_probabilities(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Class probabilities as float64 ``[n, classes]``, n ≥ 1: in [0, 1], each row summing to 1.
+    """Return class probabilities as float64 ``[n, classes]``, n ≥ 1: in [0, 1], each row summing to 1.
 
     >>> as_probabilities([[0.25, 0.75]], "probabilities")
     array([[0.25, 0.75]])
@@ -85,17 +66,6 @@ def as_probabilities(values: npt.ArrayLike, name: str) -> FloatArray:
             "normalise over classes, e.g. with a softmax"
         )
     return probabilities
-
-
-def check_same_length(**arrays: npt.NDArray[Any]) -> None:
-    """Refuse arrays that don't have one row for each input.
-
-    >>> check_same_length(labels=np.zeros(2), scores=np.zeros(2))
-    """
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise InputError(f"lengths differ ({listed}): give one row for each input in every array")
 
 
 def _as_float(values: npt.ArrayLike, name: str) -> FloatArray:
