@@ -1,9 +1,10 @@
-"""Many runs: one after the other, or several side by side on one device, each in a process of its own."""
+"""Execute runs, from their recipes to their records: resumable, one after the other or side by side on one device."""
 
 import contextlib
 import logging
 import multiprocessing
 import os
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Generator, Sequence
@@ -11,12 +12,48 @@ from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 import torch
 
+from besnn.data import Dataset, load
 from besnn.errors import BesnnError, one_line
-from experiments.execution import Measure, TimeUpError, execute
-from experiments.runs import Run, Workspace, is_recorded
+from besnn.training.device import make_fabric
+from besnn.training.fit import Fitted, fit_detector
+from besnn.training.progress import Reporter
+from besnn.training.record import model_fields, provenance, read_record, write_record
+from experiments.detection import Measured
+from experiments.detector import keep_weights
+from experiments.runs import Run, Workspace, find_twin, is_recorded
+
+Measure = Callable[[Fitted, Run, Workspace], Measured]
+"""What a run measures. It is passed to other processes, so it must be a function at the top level of a module."""
+
+
+class TimeUpError(BesnnError):
+    """A run was stopped on purpose; the next call continues from its checkpoint."""
+
+
+class Watch(Reporter):
+    """Stops training when its time is up, or when the parent process has ended.
+
+    Args:
+        deadline: when to stop, in seconds since the epoch.
+    """
+
+    def __init__(self, deadline: float = float("inf")) -> None:
+        self.deadline = deadline
+        self.first_step = 0
+
+    def start(self, done: int, total: int) -> None:
+        """Note the number of steps before training began or continued."""
+        self.first_step += done
+
+    def step(self) -> None:
+        """Stop if the time is up."""
+        parent = multiprocessing.parent_process()
+        if time.time() >= self.deadline or (parent is not None and not parent.is_alive()):
+            raise TimeUpError("stopped: the same command continues from the checkpoint")
 
 
 class Status(StrEnum):
@@ -29,25 +66,20 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run's end.
-
-    Attributes:
-        status: done, failed, or left for another time.
-        words: what there is to say of it, on one line.
-    """
+    """How a run ended: its status, and a message of one line."""
 
     status: Status
-    words: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How runs are gone through.
+    """How runs are executed.
 
     Attributes:
-        measure: what they are for.
+        measure: what they measure.
         workspace: where they read and write.
-        workers: how many go on at a time.
+        workers: how many run at a time.
         deadline: when to stop, in seconds since the epoch.
     """
 
@@ -66,18 +98,18 @@ def run_all(
     time_limit: float | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Executes the runs that have no record yet; one that fails is told of, and the others go on.
+    """Execute the runs that have no record yet; if one fails, the others continue.
 
     Args:
-        runs: what to do.
-        measure: what the runs are to find out.
+        runs: the runs of an experiment.
+        measure: what the runs measure.
         workspace: where to read and write.
-        workers: how many runs go on at a time.
-        time_limit: stop after so many seconds; what is unfinished then continues at the next call.
-        say: told what becomes of each run, a line at a time.
+        workers: how many runs execute at a time.
+        time_limit: stop after so many seconds; the next call continues the unfinished runs.
+        say: called with one line per finished run.
 
     Raises:
-        BesnnError: not all runs are done now.
+        BesnnError: some runs failed or are unfinished.
     """
     pending = [run for run in runs if not is_recorded(run, workspace)]
     if len(pending) < len(runs):
@@ -88,11 +120,11 @@ def run_all(
     with contextlib.closing((_one_by_one if workers == 1 else _side_by_side)(pending, plan)) as outcomes:
         for run, outcome in outcomes:
             seen.append(outcome.status)
-            say(f"[{len(seen)}/{len(pending)}] {run.experiment}/{run.name}: {outcome.status} {outcome.words}".rstrip())
+            say(f"[{len(seen)}/{len(pending)}] {run.experiment}/{run.name}: {outcome.status} {outcome.message}".rstrip())
     if failed := seen.count(Status.FAILED):
-        raise BesnnError(f"{failed} of {len(pending)} runs failed: their lines say why, and the same command tries them again")
+        raise BesnnError(f"{failed} of {len(pending)} runs failed for the reasons above: the same command tries them again")
     if left := seen.count(Status.LEFT):
-        raise BesnnError(f"{left} of {len(pending)} runs are left: the same command goes on with them")
+        raise BesnnError(f"{left} of {len(pending)} runs are left: the same command continues with them")
 
 
 def _one_by_one(runs: Sequence[Run], plan: Plan) -> Generator[tuple[Run, Outcome]]:
@@ -111,7 +143,7 @@ def _side_by_side(runs: Sequence[Run], plan: Plan) -> Generator[tuple[Run, Outco
                 receiver, sender = context.Pipe(duplex=False)
                 process: BaseProcess = context.Process(target=_work, args=(run, plan, sender))
                 process.start()
-                sender.close()  # the worker's end alone stays open, so that its death is noticed
+                sender.close()  # then only the worker holds this end, and its death closes the pipe
                 running[receiver] = run, process
             if not running:
                 break
@@ -136,11 +168,11 @@ def _received(receiver: Connection, process: BaseProcess) -> Outcome:
 
 
 def _work(run: Run, plan: Plan, sender: Connection) -> None:
-    """The life of a worker process."""
+    """Execute one run in a worker process and send its outcome."""
     warnings.simplefilter("ignore")
     logging.disable(logging.INFO)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // plan.workers))
-    with contextlib.suppress(KeyboardInterrupt):  # the one who asked gets it too, and has the say
+    with contextlib.suppress(KeyboardInterrupt):  # the parent process gets it too, and decides
         sender.send(_attempt(run, plan))
 
 
@@ -149,7 +181,68 @@ def _attempt(run: Run, plan: Plan) -> Outcome:
         fields = execute(run, plan.measure, plan.workspace, deadline=plan.deadline, parallel=plan.workers)
     except TimeUpError:
         return Outcome(Status.LEFT)
-    except Exception as error:  # whatever ails one run, the others go on
-        reason = one_line(str(error)) or "no reason given"
+    except Exception as error:  # whatever goes wrong in one run, the others continue
+        reason = one_line(str(error)) or "no message"
         return Outcome(Status.FAILED, reason if isinstance(error, BesnnError) else f"{type(error).__name__}: {reason}")
     return Outcome(Status.DONE, f"in {fields['seconds']:.0f} s")
+
+
+def execute(
+    run: Run, measure: Measure, workspace: Workspace, *, deadline: float = float("inf"), parallel: int = 1
+) -> dict[str, Any]:
+    """Train, measure, and write and return the record; an interrupted run continues from its checkpoint.
+
+    Args:
+        run: the run.
+        measure: what it measures.
+        workspace: where to read and write.
+        deadline: when to stop training, in seconds since the epoch; see `TimeUpError`.
+        parallel: how many runs share the device; it is recorded, since `seconds` depends on it.
+    """
+    path, scratch = workspace.record(run), workspace.scratch(run)
+    if (twin := find_twin(run, workspace)) is not None:
+        fields = read_record(twin) | {"experiment": run.experiment, "variant": run.variant}
+        fields["same_run_as"] = twin.relative_to(workspace.results).as_posix()
+    else:
+        fields = _train_and_measure(run, measure, workspace, Watch(deadline), parallel)
+    write_record(path, fields)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return fields
+
+
+def _train_and_measure(run: Run, measure: Measure, workspace: Workspace, watch: Watch, parallel: int) -> dict[str, Any]:
+    recipe = run.recipe
+    training = load(recipe.data.source, split="train", data_dir=workspace.data_dir)
+    fabric = make_fabric(recipe.training.precision, workspace.accelerator)
+    fitted = fit_detector(
+        recipe,
+        training,
+        fabric=fabric,
+        run_folder=workspace.scratch(run),
+        resume=True,
+        reporter=watch,
+        plain_networks=workspace.plain_networks,
+    )
+    if workspace.keep_weights:
+        keep_weights(fitted.detector, workspace.weights(run))
+    measured = measure(fitted, run, workspace)
+    return make_record(run, fitted, measured, training, fabric.device, first_step=watch.first_step, parallel_runs=parallel)
+
+
+def make_record(
+    run: Run, fitted: Fitted, measured: Measured, training: Dataset, device: torch.device, **circumstances: int
+) -> dict[str, Any]:
+    """Return the record of a run; `circumstances` are added to its provenance."""
+    data = [training, *measured.data]
+    origin = provenance({file: digest for each in data for file, digest in each.hashes.items()}, device)
+    origin["data_note"] = "; ".join(f"{each.name}: {each.note}" for each in data if each.note)
+    return {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "in": run.in_name,
+        "out": list(run.unknown),
+        **measured.fields,
+        "seconds": fitted.detector.provenance["seconds"],
+        **model_fields(fitted.detector.model, run.recipe),
+        "provenance": origin | circumstances,
+    }
