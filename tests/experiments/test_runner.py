@@ -172,12 +172,12 @@ def test_what_is_recorded_is_not_run_again(runs: list[Run], workspace: Workspace
     assert workspace.record(runs[0]).read_text() == first
 
 
-def test_a_failing_run_is_told_of_and_the_others_go_on(runs: list[Run], broken: Run, workspace: Workspace) -> None:
+def test_if_a_run_fails_the_others_continue(runs: list[Run], broken: Run, workspace: Workspace) -> None:
     said: list[str] = []
     with pytest.raises(BesnnError, match="1 of 3 runs failed"):
         run_all([broken, *runs], measure_weights, workspace, say=said.append)
     (failure,) = [line for line in said if "failed" in line]
-    assert failure.startswith(f"[1/3] table1/{broken.name}: failed training.augment.crop=99 is too much")
+    assert failure.startswith(f"[1/3] table1/{broken.name}: failed training.augment.crop=99 is too large")
     assert "\n" not in failure
     assert records(workspace) == {run.name for run in runs}
 
