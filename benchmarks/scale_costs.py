@@ -23,7 +23,7 @@ from besnn.batch import SCHEMA
 from besnn.data import ImageSpec, decode_image
 from besnn.ray.locations import Location
 from besnn.ray.manifest import encode_part
-from besnn.ray.sources import Form, file_source
+from besnn.ray.sources import open_source
 
 IMAGES, CHUNKS, LISTED, ROWS = 16_384, 400, 5000, 65_536
 
@@ -45,8 +45,7 @@ def measure_core() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.savez(folder / "images.npz", images=images)
-        form = Form(ImageSpec(28, 1), None, "label", None, batch_rows=256, chunk_rows=IMAGES)
-        arrays = file_source(Location.parse(str(folder / "images.npz")), form)
+        arrays = open_source(detector, str(folder / "images.npz"), chunk_rows=IMAGES)
         files = folder / "files"
         for number in range(LISTED):
             file = files / f"{number % 10}" / f"{number}.png"

@@ -13,7 +13,7 @@ from besnn.cli.options import DataDir, Device, Quiet
 from besnn.cli.output import exit_code_of
 
 if TYPE_CHECKING:
-    from experiments.execution import Measure
+    from experiments.runner import Measure
     from experiments.runs import Run, Workspace
 
 app = typer.Typer(
@@ -34,7 +34,7 @@ class InName(StrEnum):
 In = Annotated[InName, typer.Option("--in", help="What to train on.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)]
 Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="WORD", help="Only runs whose names hold this word; repeatable.")
+    list[str] | None, typer.Option("--only", metavar="WORD", help="Only runs whose names contain this word; repeatable.")
 ]
 Set = Annotated[
     list[str] | None,
@@ -45,20 +45,17 @@ Set = Annotated[
 Workers = Annotated[int, typer.Option(help="How many runs share the device at a time.", min=1)]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="Stop after so long; the same command goes on from there.", show_default=False),
+    typer.Option(metavar="SECONDS", help="Stop after this time; the same command continues.", show_default=False),
 ]
 Results = Annotated[Path, typer.Option(metavar="FOLDER", help="Where records are.")]
-KeepWeights = Annotated[
-    bool, typer.Option("--keep-weights", help="Leave each trained network in the results, without its densities.")
-]
-AllMethods = Annotated[bool, typer.Option("--all", help="The deep ensemble and BatchEnsemble too.")]
+KeepWeights = Annotated[bool, typer.Option("--keep-weights", help="Keep each trained network in results/weights.")]
+Rounds = Annotated[int, typer.Option(help="Scoring passes of each method.", min=2)]
 
 RESULTS = Path("results")
-DOCUMENTS = ("README.md", "docs/reproduction.md", "docs/hunt-fashion-mnist.md", "docs/hunt-cifar10.md", "docs/convert.md")
 
 
 @app.callback(invoke_without_command=True)
-def _reproduce(context: typer.Context) -> None:
+def _show_help(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -66,7 +63,7 @@ def _reproduce(context: typer.Context) -> None:
 @app.command()
 def table1(
     in_name: In = InName.FASHION_MNIST,
-    all_methods: AllMethods = False,
+    all_methods: Annotated[bool, typer.Option("--all", help="Also the deep ensemble and BatchEnsemble.")] = False,
     seeds: Seeds = 5,
     only: Only = None,
     overrides: Set = None,
@@ -78,9 +75,9 @@ def table1(
     keep_weights: KeepWeights = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train every method and score it on the OOD sets: accuracy, FPR95, AUROC, AUPR."""
+    """Train the paper's methods and score them on the OOD sets: accuracy, FPR95, AUROC, AUPR."""
     from experiments.detection import measure_detection
-    from experiments.table1 import FURTHER_METHODS, PAPER_METHODS, table1_runs
+    from experiments.suites import FURTHER_METHODS, PAPER_METHODS, table1_runs
 
     methods = (*PAPER_METHODS, *FURTHER_METHODS) if all_methods else PAPER_METHODS
     runs = table1_runs(in_name.value, range(seeds), overrides or (), methods)
@@ -88,54 +85,8 @@ def table1(
     _run(runs, measure_detection, workspace, only, workers, time_limit, quiet)
 
 
-@app.command()
-def detector(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
-    in_name: In = InName.FASHION_MNIST,
-    overrides: Set = None,
-    data_dir: DataDir = None,
-    results: Results = RESULTS,
-    quiet: Quiet = False,
-) -> None:
-    """Make Table 1's first BE-SNN a model file again, from its kept weights, and check it against its record."""
-    from experiments.table1 import table1_runs
-    from experiments.trained import check, compare, note_down, rebuild
-
-    (run,) = table1_runs(in_name.value, [0], overrides or (), methods=["be-snn"])
-    workspace, say = _workspace(results, data_dir, "cpu"), _say(quiet)
-    rebuilt = rebuild(run, workspace)
-    comparisons = []
-    for each in compare(rebuilt, run, workspace):
-        say(f"{each.name}: {each.found:.4f} (recorded {each.recorded:.4f})")
-        comparisons.append(each)
-    check(comparisons)
-    rebuilt.save(output)
-    say(f"wrote {note_down(comparisons, run, workspace)}")
-    say(f"wrote {output}; give it a false-alarm rate with besnn calibrate {output} DATA --alpha 0.05")
-
-
-@app.command()
-def table2(
-    in_name: In = InName.FASHION_MNIST,
-    overrides: Set = None,
-    rounds: Annotated[int, typer.Option(help="Passes of each method.", min=2)] = 50,
-    results: Results = RESULTS,
-    device: Device = "auto",
-    quiet: Quiet = False,
-) -> None:
-    """Count parameters, and time one forward pass of 500 images of every method, all in one go; nothing is trained."""
-    from experiments.table1 import FURTHER_METHODS, PAPER_METHODS
-    from experiments.table2 import time_methods
-
-    methods = (*PAPER_METHODS, *FURTHER_METHODS)
-    workspace = _workspace(results, None, device)
-    runs = time_methods(in_name.value, methods, workspace, overrides=overrides or (), rounds=rounds)
-    for run in runs:
-        _say(quiet)(f"wrote {workspace.record(run)}")
-
-
-def _add_experiment(name: str, in_default: InName, summary: str) -> None:
-    """Adds the command of an experiment that is a list of training runs and nothing else."""
+def _add_suite(name: str, in_default: InName, summary: str) -> None:
+    """Add the command of an experiment that is a list of training runs."""
 
     def command(
         in_name: In = in_default,
@@ -150,54 +101,49 @@ def _add_experiment(name: str, in_default: InName, summary: str) -> None:
         keep_weights: KeepWeights = False,
         quiet: Quiet = False,
     ) -> None:
-        from experiments.ablations import ablation_runs
-        from experiments.conversion import conversion_runs, measure_conversion
-        from experiments.detection import measure_detection
-        from experiments.near_ood import near_ood_runs
-        from experiments.otherwise import otherwise_runs
-        from experiments.table3 import table3_runs
-
-        parts: dict[str, tuple[Callable[..., list[Run]], Measure]] = {
-            "table3": (table3_runs, measure_detection),
-            "ablations": (ablation_runs, measure_detection),
-            "baselines": (otherwise_runs, measure_detection),
-            "near-ood": (near_ood_runs, measure_detection),
-            "conversion": (conversion_runs, partial(measure_conversion, overrides=overrides or ())),
-        }
-        make_runs, measure = parts[name]
-        runs = make_runs(in_name.value, range(seeds), overrides or ())
+        runs, measure = _suite(name, in_name.value, range(seeds), overrides or ())
         _run(runs, measure, _workspace(results, data_dir, device, keep_weights), only, workers, time_limit, quiet)
 
     app.command(name, help=summary)(command)
 
 
-_add_experiment(
-    "table3",
-    InName.FASHION_MNIST,
-    "Train BE-SNNs of 1, 2, 4 and 8 members, batch times members constant; and 8 with the batch of 4.",
-)
-_add_experiment(
-    "ablations",
-    InName.FASHION_MNIST,
-    "Train BE-SNNs with other weights of the gradient penalty, either entropy estimator or none, and no mirror images.",
-)
-_add_experiment(
-    "baselines",
-    InName.FASHION_MNIST,
-    "Train baselines otherwise than Table 1 has them, to see why they differ from the paper's figures.",
-)
-_add_experiment(
-    "near-ood",
-    InName.CIFAR10,
-    "Train every method on six classes, and see whether it knows the other classes' images for strange.",
-)
+def _suite(name: str, in_name: str, seeds: Sequence[int], overrides: Sequence[str]) -> "tuple[list[Run], Measure]":
+    from experiments.conversion import CONVERSION, conversion_runs, measure_conversion
+    from experiments.detection import measure_detection
+    from experiments.suites import SUITES
+
+    if name == CONVERSION:
+        return conversion_runs(in_name, seeds, overrides), partial(measure_conversion, overrides=overrides)
+    return SUITES[name](in_name, seeds, overrides), measure_detection
 
 
-_add_experiment(
-    "conversion",
-    InName.CIFAR10,
-    "Train a plain softmax network, convert it, fit what is each member's own for a few epochs, and compare the two.",
-)
+for _name, _in_default, _summary in (
+    ("table3", InName.FASHION_MNIST, "Train BE-SNNs of 1, 2, 4 and 8 members, batch times members constant."),
+    ("ablations", InName.FASHION_MNIST, "Train BE-SNNs with other gradient penalties, entropy terms, and no mirror images."),
+    ("baselines", InName.FASHION_MNIST, "Train baselines with other settings, to see why they differ from the paper's."),
+    ("near-ood", InName.CIFAR10, "Train every method on six classes and measure whether it detects the other four."),
+    ("conversion", InName.CIFAR10, "Train a plain softmax network, convert it in a few epochs, and compare the two."),
+):
+    _add_suite(_name, _in_default, _summary)
+
+
+@app.command()
+def table2(
+    in_name: In = InName.FASHION_MNIST,
+    overrides: Set = None,
+    rounds: Rounds = 50,
+    results: Results = RESULTS,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Count parameters and time one forward pass of 500 images of every method; nothing is trained."""
+    from experiments.cost import time_methods
+    from experiments.suites import FURTHER_METHODS, PAPER_METHODS
+
+    methods = (*PAPER_METHODS, *FURTHER_METHODS)
+    workspace = _workspace(results, None, device)
+    for run in time_methods(in_name.value, methods, workspace, overrides=overrides or (), rounds=rounds):
+        _say(quiet)(f"wrote {workspace.record(run)}")
 
 
 @app.command()
@@ -205,15 +151,15 @@ def cost(
     in_name: In = InName.CIFAR10,
     overrides: Set = None,
     steps: Annotated[int, typer.Option(help="Training steps to time of each method.", min=1)] = 48,
-    rounds: Annotated[int, typer.Option(help="Scoring passes of each method.", min=2)] = 50,
+    rounds: Rounds = 50,
     data_dir: DataDir = None,
     results: Results = RESULTS,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Measure time and memory to train and to score 500 images, of every method, all in one go."""
+    """Measure time and memory to train and to score 500 images, of every method in one run."""
     from experiments.cost import measure_cost
-    from experiments.table1 import FURTHER_METHODS, PAPER_METHODS
+    from experiments.suites import FURTHER_METHODS, PAPER_METHODS
 
     methods, workspace = (*PAPER_METHODS, *FURTHER_METHODS), _workspace(results, data_dir, device)
     measure_cost(in_name.value, methods, workspace, overrides=overrides or (), steps=steps, rounds=rounds, say=_say(quiet))
@@ -231,7 +177,7 @@ def hunt(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Try the settings that the recipe was chosen from, judged on held-out data and made-up outliers alone."""
+    """Try the settings that the recipe was chosen from, judged only on held-out data and made-up outliers."""
     from experiments.hunt import hunt_runs, measure_hunt
 
     runs = hunt_runs(in_name.value, overrides or ())
@@ -251,12 +197,40 @@ def figure1(
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Draw the confidence of four methods around Two Moons, and put what the eye sees in numbers."""
+    """Draw the confidence of four methods around Two Moons, and measure it."""
     from experiments.figure1 import PANELS, draw_figure1, figure1_runs, measure_confidence
 
     runs, workspace = figure1_runs(range(seeds), overrides or ()), _workspace(results, None, device)
     _run(runs, measure_confidence, workspace, None, workers, time_limit, quiet)
     _say(quiet)(f"wrote {draw_figure1(runs[: len(PANELS)], workspace, picture)}")
+
+
+@app.command()
+def detector(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")] = Path(
+        "models/fashion-mnist.safetensors"
+    ),
+    overrides: Set = None,
+    data_dir: DataDir = None,
+    results: Results = RESULTS,
+    quiet: Quiet = False,
+) -> None:
+    """Make the FashionMNIST detector that is in models/, from the kept weights of Table 1's first BE-SNN, and check it."""
+    from experiments.detector import check, compare, make_detector, write_comparisons
+    from experiments.suites import table1_runs
+
+    (run,) = table1_runs("fashion-mnist", [0], overrides or (), methods=["be-snn"])
+    workspace, say = _workspace(results, data_dir, "cpu"), _say(quiet)
+    made = make_detector(run, workspace)
+    comparisons = []
+    for each in compare(made, run, workspace):
+        say(f"{each.name}: {each.found:.4f} (recorded {each.recorded:.4f})")
+        comparisons.append(each)
+    check(comparisons)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    made.save(output)
+    say(f"wrote {write_comparisons(comparisons, run, workspace)}")
+    say(f"wrote {output}")
 
 
 @app.command()
@@ -268,11 +242,13 @@ def tables(
     results: Results = RESULTS,
     quiet: Quiet = False,
 ) -> None:
-    """Make the tables from the records: into the documents that have places for them."""
-    from experiments.documents import update_documents
+    """Make the tables from the records, in the documents that have places for them."""
+    from benchmarks.documents import update_documents
+    from experiments.tables import DOCUMENTS, result_tables
 
     documents = documents or [path for path in map(Path, DOCUMENTS) if path.exists()]
-    for path in update_documents(results, documents):
+    update_documents(documents, result_tables(results))
+    for path in documents:
         _say(quiet)(f"wrote {path}")
 
 
@@ -285,7 +261,7 @@ def _run(
     time_limit: float | None,
     quiet: bool,
 ) -> None:
-    from experiments.packing import run_all
+    from experiments.runner import run_all
     from experiments.runs import select
 
     run_all(select(runs, only or ()), measure, workspace, workers=workers, time_limit=time_limit, say=_say(quiet))
@@ -302,7 +278,7 @@ def _say(quiet: bool) -> Callable[[str], None]:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; arguments are the process's own unless given."""
+    """Run one command and return its exit code; arguments are the process's own unless given."""
     return exit_code_of(lambda: app(arguments, prog_name="python -m experiments", standalone_mode=False))
 
 

@@ -1,4 +1,4 @@
-"""What a run of a table measures: accuracy on the official test set, and every score against every OOD set."""
+"""What a run measures: accuracy on the official test set, and every score against every OOD set."""
 
 from dataclasses import dataclass, field
 
@@ -21,24 +21,19 @@ from experiments.members import class_feature_entropies, member_differences
 from experiments.runs import Run, Workspace
 
 UNSEEN = "unseen"
-"""As in `cifar10:unseen`: the test images of the classes that a recipe leaves out."""
+"""As in `cifar10:unseen`: the test images of the classes that a recipe does not train on."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run found.
-
-    Attributes:
-        fields: of its record.
-        data: the data sets it was found on.
-    """
+    """What a run found: fields for its record, and the data sets that they were measured on."""
 
     fields: dict[str, object]
     data: list[Dataset] = field(default_factory=list)
 
 
 def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
-    """Accuracy, and the figures of each score of the method (of evidence and of feature density) against each OOD set."""
+    """Measure accuracy, and the OOD metrics of each score of the method (of evidence or feature density) on each OOD set."""
     detector = fitted.detector
     fit_every_density(detector, run.recipe.score, fitted.split.training, fitted.split.validation)
     layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.split.training)
@@ -65,15 +60,15 @@ def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measure
 
 
 def _every_score(detector: Detector, layers: Densities, dataset: Dataset) -> Scores:
-    """Those of the detector, and nearest neighbours at other layers; the first decide where both have a score."""
+    """Return the detector's own scores, and those of nearest neighbours at other layers."""
     others = layer_scores(detector, layers, dataset.inputs) if layers else {}
     return others | detector.scores(dataset.inputs)
 
 
 def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None = None) -> None:
-    """Fits the densities that a recipe names to training features, and combines the first with the method's score.
+    """Fit all densities that a recipe names, and combine the first with the method's score if there is validation data.
 
-    The score that decides stays. There is no combination without validation data.
+    The score that decides does not change.
     """
     decides = detector.scoring
     everywhere = max(1, len(layer_groups(config.layer)))
@@ -86,13 +81,13 @@ def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, v
 
 
 def accuracy_of(detector: Detector, known: Dataset) -> float:
-    """The share of inputs whose most probable class is the label."""
+    """Return the share of inputs whose most probable class is their label."""
     choices = [detector.model.log_probabilities(evidence).argmax(1).cpu() for evidence, _ in detector.outputs(known.inputs)]
     return float(np.mean(torch.cat(choices).numpy() == known.labels))
 
 
 def official_test_set(name: str, run: Run, workspace: Workspace) -> Dataset:
-    """The official test split; a recipe that limits training rows limits these too, so that a trial is small all through."""
+    """Load the official test split; a recipe that limits training rows limits these too, for quick trials."""
     dataset = load(name, split="test", data_dir=workspace.data_dir)
     limit = run.recipe.data.limit
     return dataset if limit is None else dataset.subset(np.arange(min(limit, len(dataset))))

@@ -1,10 +1,12 @@
 """Figure 1: the confidence of four methods over the plane around Two Moons, as a picture and in numbers."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.documents import Table
 from besnn.data import Dataset, load, require_classes
 from besnn.errors import DataError
 from besnn.evaluation.checks import FloatArray
@@ -15,20 +17,23 @@ from besnn.evaluation.style import save_figure
 from besnn.storage.files import atomic_path
 from besnn.training.fit import Fitted
 from experiments.detection import Measured, accuracy_of
+from experiments.paper import plus_minus
+from experiments.records import Record, of_experiment, spread
 from experiments.runs import Run, Workspace, reproduction_recipe
 
+FIGURE_1 = "figure1"
 PANELS = (("deep-ensemble", 4), ("duq", 1), ("be-snn", 1), ("be-snn", 4))
 PLANE = Plane(np.linspace(-2.5, 3.5, 121), np.linspace(-3.0, 3.0, 121))
-"""The part of the plane that DUQ's and the paper's pictures show."""
+"""The part of the plane that the figures of DUQ and of the paper show."""
 RING_EDGES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-"""Distances from the nearest training point; none of the plane is farther away."""
+"""Distances from the nearest training point; the whole plane is within the last one."""
 
 _CONFIDENCE_SCORES = {"distances": "kernel-confidence", "logits": "max-softmax-probability"}
 """Minus the confidence, by kind of evidence: exp(−distance) to the closest class, or the largest averaged probability."""
 
 
 def figure1_runs(seeds: Iterable[int], overrides: Sequence[str] = ()) -> list[Run]:
-    """Every panel of the figure with every seed.
+    """Return every panel of the figure with every seed.
 
     >>> [run.name for run in figure1_runs(seeds=[0])][::2]
     ['two-moons-deep-ensemble-n4-seed0', 'two-moons-be-snn-n1-seed0']
@@ -38,14 +43,14 @@ def figure1_runs(seeds: Iterable[int], overrides: Sequence[str] = ()) -> list[Ru
         for method, members in PANELS:
             size = [f"method.members={members}"] if method in ("be-snn", "deep-ensemble") else []
             recipe = reproduction_recipe("two-moons", method, seed, ["score.name=method", *size, *overrides])
-            runs.append(Run("figure1", recipe))
+            runs.append(Run(FIGURE_1, recipe))
     return runs
 
 
 def measure_confidence(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
-    """The confidence in rings at growing distance from the training data, and the share of the plane where it exceeds 0.5.
+    """Measure the confidence in rings around the training data, and the share of the plane where it exceeds 0.5.
 
-    The map itself goes into an `.npz` file beside the record, for `draw_figure1`.
+    The map itself is saved in an `.npz` file beside the record, for `draw_figure1`.
     """
     detector, training = fitted.detector, fitted.split.training
     assert isinstance(training, Dataset)  # it is generated, not read from a folder
@@ -64,7 +69,7 @@ def measure_confidence(fitted: Fitted, run: Run, workspace: Workspace) -> Measur
 
 
 def draw_figure1(runs: Sequence[Run], workspace: Workspace, path: Path) -> Path:
-    """Draws the panels of one seed, from the maps that their runs left."""
+    """Draw the panels of one seed, from the maps that their runs saved."""
     maps = [(_title(run), _read_map(_map_path(run, workspace))) for run in runs]
     shown = load("two-moons", split="train").subset(np.arange(300))
     return save_figure(confidence_maps(PLANE, maps, shown.inputs, require_classes(shown)), path)
@@ -87,5 +92,23 @@ def _read_map(path: Path) -> FloatArray:
         with np.load(path) as arrays:
             confidence: FloatArray = arrays["confidence"].astype(np.float64)
     except (OSError, ValueError, KeyError):
-        raise DataError(f"{path} is missing or damaged: remove {path.with_suffix('.json').name} to make it again") from None
+        raise DataError(f"{path} is missing or damaged: remove {path.with_suffix('.json').name} to run it again") from None
     return confidence
+
+
+def figure1_table(records: Sequence[Record]) -> Table:
+    """Return Figure 1 in numbers."""
+    runs = of_experiment(records, FIGURE_1)
+    edges = [(ring.inner, ring.outer) for ring in runs[0].rings] if runs else []
+    header = ("Method", "Seeds", *(f"{inner:g} to {outer:g}" for inner, outer in edges), "Share above 0.5")
+    rows = []
+    for setting, same in groupby(runs, key=lambda record: record.setting):
+        seeds = list(same)
+        by_ring = zip(*([ring.mean_confidence for ring in record.rings] for record in seeds), strict=True)
+        figures = [*by_ring, [record.share_confident for record in seeds]]
+        rows.append((setting.description, str(len(seeds)), *(plus_minus(spread(values)) for values in figures)))
+    note = (
+        "Two Moons: mean confidence by distance from the nearest training point, and the share of the plane with a confidence "
+        "above 0.5; mean ± sample standard deviation over seeds."
+    )
+    return Table("Figure 1: confidence over the plane", header, rows, note)

@@ -5,20 +5,34 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 SEEDS = 5
+PAPER_SCORE = "tempered-entropy"
+"""The score of the paper's BE-SNN."""
+NOT_RUN = "not run"
+"""What a table says where the paper has a figure and there is no record."""
 
 
 class Spread(NamedTuple):
-    """A mean and a standard deviation over seeds; no deviation where there was one run."""
+    """A mean and a standard deviation over seeds; None for the deviation of a single run."""
 
     mean: float
     sd: float | None
 
 
+def plus_minus(value: Spread, digits: int = 3) -> str:
+    """Format mean ± standard deviation; the mean alone for a single run.
+
+    >>> plus_minus(Spread(0.961, 0.016)), plus_minus(Spread(0.5, None))
+    ('0.961 ± 0.016', '0.500')
+    """
+    deviation = "" if value.sd is None else f" ± {value.sd:.{digits}f}"
+    return f"{value.mean:.{digits}f}{deviation}"
+
+
 @dataclass(frozen=True)
 class PaperRow:
-    """One line of Table 1 or 3: a method on one pair of sets.
+    """One row of Table 1 or 3: a method on one pair of sets.
 
-    ``auprc`` is one number in the paper, which does not say which class is positive.
+    `auprc` is one number in the paper, which does not say which class is positive.
     """
 
     in_name: str
@@ -33,7 +47,7 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperCost:
-    """One line of Table 2: parameters, and seconds of one forward pass of 500 images (RTX 3090)."""
+    """One row of Table 2: parameters, and seconds of one forward pass of 500 images (RTX 3090)."""
 
     method: str
     members: int
@@ -48,7 +62,7 @@ def _rows(
     accuracy: tuple[float, float],
     sets: Mapping[str, tuple[tuple[float, float], tuple[float, float], tuple[float, float]]],
 ) -> tuple[PaperRow, ...]:
-    """The lines of one method: for each OOD set its FPR95, AUROC and AUPRC."""
+    """Return the rows of one method: for each OOD set its FPR95, AUROC and AUPRC."""
     return tuple(
         PaperRow(in_name, method, members, out, Spread(*accuracy), *(Spread(*pair) for pair in pairs))
         for out, pairs in sets.items()

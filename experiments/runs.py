@@ -1,4 +1,4 @@
-"""Runs: what an experiment is made of, and where their records lie."""
+"""Runs: what an experiment is made of, what they are judged on, and where they read and write."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,48 @@ from besnn.recipe.reading import method_overrides
 from besnn.training import Recipe, load_recipe, parse_recipe
 from besnn.training.record import read_record, source_commit
 from besnn.version import __version__
-from experiments.benchmarks import BENCHMARKS
 
 _NOTHING_HELD_BACK = ("data.calibration=0", "training.patience=null")
 _EVERY_DENSITY = ("score.densities=[nearest-neighbour, class-gaussian]",)
+
+
+@dataclass(frozen=True)
+class Task:
+    """An in-distribution set of the paper and the sets to tell it apart from, all by their built-in names.
+
+    Attributes:
+        name: the in-distribution set; the recipe that is trained on it has the same name.
+        unknown: the OOD sets.
+        input_shape: the shape of one image, `(channels, h, w)`.
+        score: the score that BE-SNN is reported by beside its paper's, fixed before any test data is seen.
+        held_out: the share of the training set that scores are combined against; no network learns from it.
+    """
+
+    name: str
+    unknown: tuple[str, ...]
+    input_shape: tuple[int, int, int]
+    score: str
+    held_out: float = 0.0
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("fashion-mnist", ("mnist", "not-mnist"), (1, 28, 28), "nearest-neighbour"),
+        Task("cifar10", ("svhn",), (3, 32, 32), "combined", held_out=0.02),
+    )
+}
+
+
+def task_of(in_name: str) -> Task:
+    """Return the task of an in-distribution set.
+
+    >>> task_of("cifar10").unknown
+    ('svhn',)
+    """
+    if in_name not in TASKS:
+        raise InputError(f"unknown task {in_name!r}: use one of {', '.join(TASKS)}")
+    return TASKS[in_name]
 
 
 @dataclass(frozen=True)
@@ -23,10 +61,10 @@ class Run:
     """One training run of an experiment and what it is judged on.
 
     Attributes:
-        experiment: whose run it is; the folder of its record.
+        experiment: the experiment; also the folder of the record.
         recipe: what to train, seed included.
         unknown: the OOD sets, by their built-in names.
-        variant: what sets it apart from runs of the same method, members and seed, in a few words.
+        variant: the difference to other runs of the same method, members and seed, in a few words.
     """
 
     experiment: str
@@ -41,7 +79,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the run is called: the name of its record's file."""
+        """The name of the run and of its record's file."""
         members = self.recipe.method.members
         size = f"n{members}" if members > 1 or self.recipe.method.name == "be-snn" else ""
         variant = re.sub(r"[^a-z0-9.]+", "-", self.variant.lower()).strip("-")
@@ -55,9 +93,9 @@ class Workspace:
 
     Attributes:
         results: the folder of the records, `<experiment>/<run>.json`.
-        data_dir: where built-in sets lie; None for the usual places.
+        data_dir: the folder of the built-in sets; None for the usual places.
         accelerator: `auto`, `cpu`, `gpu` or `mps`.
-        keep_weights: whether runs leave their trained networks behind.
+        keep_weights: whether runs keep their trained networks.
     """
 
     results: Path
@@ -66,65 +104,65 @@ class Workspace:
     keep_weights: bool = False
 
     def record(self, run: Run) -> Path:
-        """Where a run's record lies."""
+        """Return the path of a run's record."""
         return self.results / run.experiment / f"{run.name}.json"
 
     def weights(self, run: Run) -> Path:
-        """Where a run's trained network lies, if it was kept."""
+        """Return the path of a run's trained network, if it was kept."""
         return self.results / "weights" / run.experiment / f"{run.name}.safetensors"
 
     @property
     def plain_networks(self) -> Path:
-        """Where the networks lie that runs begin with: those of one seed share one, if the same commit made it."""
+        """The folder of the plain networks that runs begin with; runs of one seed and one commit share them."""
         return self.results / "runs" / "plain" / (source_commit() or __version__)
 
     def scratch(self, run: Run) -> Path:
-        """Where an unfinished run keeps its checkpoint."""
+        """Return the folder of an unfinished run's checkpoint."""
         return self.results / "runs" / run.experiment / run.name
 
 
 def reproduction_recipe(in_name: str, method: str, seed: int, overrides: Iterable[str] = ()) -> Recipe:
-    """A method on a data set, as its results are reported: by a score that is fixed, a baseline by the one its paper gives it.
+    """Return the recipe by which a method's results are reported; its score is fixed, a baseline's is that of its paper.
 
     >>> recipe = reproduction_recipe("fashion-mnist", "duq", seed=2)
     >>> recipe.data.validation, recipe.score.name, recipe.training.seed
     (0.0, 'method', 2)
     """
-    benchmark = BENCHMARKS.get(in_name)  # none of Two Moons, whose figure has no OOD set
-    score = benchmark.score if benchmark and method == "be-snn" else METHOD
-    held_out = benchmark.held_out if benchmark else 0
+    task = TASKS.get(in_name)  # Two Moons has none: its figure has no OOD set
+    score = task.score if task and method == "be-snn" else METHOD
+    held_out = task.held_out if task else 0
     fixed = [f"data.validation={held_out}", *_NOTHING_HELD_BACK, *_EVERY_DENSITY, f"score.name={score}"]
     replaced = method_overrides(load_recipe(in_name), method)
     return load_recipe(in_name, [*replaced, *fixed, *overrides, f"training.seed={seed}"])
 
 
 def select(runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
-    """The runs whose names hold one of some words; all of them without words."""
+    """Return the runs whose names contain one of the words; all runs if there are no words."""
     selected = [run for run in runs if not only or any(word in run.name for word in only)]
     if not selected:
-        raise InputError(f"--only {' '.join(only)}: no run is called so; there are {', '.join(run.name for run in runs)}")
+        raise InputError(f"no run matches --only {' '.join(only)}: there are {', '.join(run.name for run in runs)}")
     return selected
 
 
 def is_recorded(run: Run, workspace: Workspace) -> bool:
-    """Whether a run's record exists; one that another recipe made is an error, never taken for this run's."""
+    """Return whether a run's record exists; a record of another recipe is an error."""
     path = workspace.record(run)
     if not path.exists():
         return False
     other = _recipe_of(read_record(path))
     if other is None:
-        raise InputError(f"{path} holds no recipe that this version knows: remove it to run it again")
+        raise InputError(f"{path} has no recipe that this version can read: remove the file to run it again")
     if other != run.recipe:
         field, there, here = _first_difference(other.model_dump(mode="json"), run.recipe.model_dump(mode="json"))
         raise InputError(
-            f"{path} comes from another recipe ({field} is {there!r} there and {here!r} here): remove it to run it again, "
-            "or choose another --results"
+            f"{path} comes from another recipe ({field} is {there!r} there and {here!r} here): remove the file to run it "
+            "again, or choose another --results"
         )
     return True
 
 
 def find_twin(run: Run, workspace: Workspace) -> Path | None:
-    """A record of another experiment that the same recipe made, judged on the same sets: tables share runs."""
+    """Return the record of another experiment with the same recipe and OOD sets, if there is one: tables share runs."""
     for path in sorted(workspace.results.glob("*/*.json")):
         fields = read_record(path)
         if fields.get("out") == list(run.unknown) and _recipe_of(fields) == run.recipe:
@@ -140,7 +178,7 @@ def _recipe_of(fields: dict[str, Any]) -> Recipe | None:
 
 
 def _first_difference(there: Any, here: Any, field: str = "") -> tuple[str, Any, Any]:
-    """The first field in which two unequal recipes differ, and its two values."""
+    """Return the first field in which two unequal recipes differ, and its two values."""
     if not (isinstance(there, dict) and isinstance(here, dict)):
         return field, there, here
     key = next(key for key in {**there, **here} if there.get(key) != here.get(key))

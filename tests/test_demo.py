@@ -12,8 +12,8 @@ from besnn.evaluation.intervals import binomial_interval
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    """The demo as a user gets it: its folder, and what it said."""
+def demo_run(tmp_path_factory):
+    """The folder and the output of a run of the demo."""
     folder = tmp_path_factory.mktemp("demo") / "made"
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
@@ -22,8 +22,8 @@ def played(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_confidence_is_high_on_the_moons_and_falls_with_distance(played):
-    folder, _ = played
+def test_confidence_is_high_on_the_moons_and_falls_with_distance(demo_run):
+    folder, _ = demo_run
     row = re.search(r"confidence</th>(.*?)</tr>", (folder / "report.html").read_text()).group(1)
     confidence = [float(cell) for cell in re.findall(r"<td>([\d.]+)</td>", row)]
     assert confidence[0] > 0.7
@@ -33,8 +33,8 @@ def test_confidence_is_high_on_the_moons_and_falls_with_distance(played):
 
 
 @pytest.mark.slow
-def test_unknown_digits_and_scrambled_images_are_flagged_and_known_ones_are_not(played):
-    _, said = played
+def test_unknown_digits_and_scrambled_images_are_flagged_and_known_ones_are_not(demo_run):
+    _, said = demo_run
     shares = [float(share) for share in re.findall(r"(\d[\d.]*)\N{NO-BREAK SPACE}%", said)]
     right, false_alarms, unknown, scrambled = shares[-4:]
     assert right > 95
@@ -45,8 +45,8 @@ def test_unknown_digits_and_scrambled_images_are_flagged_and_known_ones_are_not(
 
 
 @pytest.mark.slow
-def test_models_and_summary_are_left_behind(played):
-    folder, said = played
+def test_the_demo_leaves_models_a_picture_a_summary_and_a_report(demo_run):
+    folder, said = demo_run
     assert sorted(path.name for path in folder.iterdir()) == [
         "digits.safetensors",
         "report.html",
@@ -62,7 +62,7 @@ def test_models_and_summary_are_left_behind(played):
     assert "://" not in re.sub(r"data:image/svg\+xml;base64,[^\"]*", "", (folder / "report.html").read_text())
 
 
-def test_progress_is_said_now_and_then():
+def test_every_sixth_epoch_is_reported():
     said: list[str] = []
     reporter = EverySixthEpoch(said.append)
     for epoch in range(1, 13):

@@ -1,4 +1,4 @@
-"""The built wheel holds everything and works away from the source tree."""
+"""The built wheel is complete and works outside the source tree."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert expected <= set(zipfile.ZipFile(wheel).namelist())
 
 
-def test_wheel_trains_and_predicts_away_from_the_source_tree(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_trains_and_predicts_outside_the_source_tree(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=300)

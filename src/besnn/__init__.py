@@ -21,7 +21,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports a public name when it is first used, so that `import besnn` and `besnn --help` stay quick."""
+    """Import a public name when it is first used, so that `import besnn` and `besnn --help` are fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'besnn' has no attribute {name!r}")
     import importlib

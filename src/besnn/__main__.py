@@ -1,4 +1,4 @@
-"""`python -m besnn`: the command line where its script is not on the path."""
+"""`python -m besnn`: the command line, for when its script is not on the path."""
 
 from besnn.cli import main
 

@@ -111,7 +111,7 @@ def test_a_single_member_has_the_whole_batch(batch: tuple[torch.Tensor, torch.Te
 def test_refuses_a_batch_that_members_cannot_share(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, MEMBERS).double()
     x, labels = batch
-    with pytest.raises(InputError, match="a batch of 11 inputs does not divide among 3 members"):
+    with pytest.raises(InputError, match="cannot split 11 inputs among 3 members"):
         BatchEnsembleObjective(own_inputs=True)(model, x[:11], labels[:11])
     with pytest.raises(InputError, match="NaN or infinite"):
         BatchEnsembleObjective(own_inputs=True)(model, x / 0, labels)

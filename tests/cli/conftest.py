@@ -1,4 +1,4 @@
-"""Commands run in this process, on models that train in a second."""
+"""Run commands in this process, on models that train in a second."""
 
 import csv
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ TINY = [
 
 
 class Outcome(NamedTuple):
-    """What a command left: its exit code, standard output and standard error."""
+    """The exit code, standard output and standard error of a command."""
 
     code: int
     out: str
@@ -35,7 +35,7 @@ DrawShapes = Callable[..., Path]
 
 @pytest.fixture
 def besnn(capsys: pytest.CaptureFixture[str]) -> Besnn:
-    """Runs a command."""
+    """Run a command."""
 
     def command(*arguments: object) -> Outcome:
         capsys.readouterr()
@@ -47,7 +47,7 @@ def besnn(capsys: pytest.CaptureFixture[str]) -> Besnn:
 
 @pytest.fixture(scope="session")
 def moons_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A calibrated model of Two Moons; not to be changed."""
+    """A calibrated model of Two Moons; read only."""
     model = tmp_path_factory.mktemp("moons") / "moons.safetensors"
     assert run(["train", "two-moons", "-o", str(model), "--epochs", "8", "-q", *TINY]) == 0
     return model
@@ -55,7 +55,7 @@ def moons_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def stripes_model(stripe_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A calibrated model of images of stripes, 8x8 grey; not to be changed."""
+    """A calibrated model of images of stripes, 8x8 grey; read only."""
     model = tmp_path_factory.mktemp("stripes-model") / "stripes.safetensors"
     options = ["--set=data.image={size: [8, 8], channels: 1}", "--set=data.calibration=0.3", "--alpha=0.1"]
     assert run(["train", str(stripe_folder), "-o", str(model), "--epochs", "6", "-q", *TINY, *options]) == 0
@@ -64,7 +64,7 @@ def stripes_model(stripe_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def uncalibrated_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of Two Moons that cannot decide yet."""
+    """A model of Two Moons without a threshold."""
     model = tmp_path_factory.mktemp("uncalibrated") / "model.safetensors"
     assert run(["train", "two-moons", "-o", str(model), "--epochs=1", "-q", *TINY, "--set=data.calibration=0"]) == 0
     return model
@@ -72,13 +72,13 @@ def uncalibrated_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny() -> list[str]:
-    """Options of `train` for a network that learns in no time."""
+    """Options of `train` for a very small network."""
     return TINY
 
 
 @pytest.fixture(scope="session")
 def write_csv() -> WriteCsv:
-    """Writes a table."""
+    """Write a table."""
 
     def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
         with path.open("w", newline="") as file:
@@ -90,7 +90,7 @@ def write_csv() -> WriteCsv:
 
 @pytest.fixture(scope="session")
 def draw_shapes() -> DrawShapes:
-    """Draws shapes of many sizes, colours and file formats, one sub-folder a shape."""
+    """Draw shapes of many sizes, colours and file formats, one sub-folder per shape."""
 
     def draw(folder: Path, count: int, seed: int, shapes: Sequence[str] = ("disc", "square", "cross")) -> Path:
         rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ from besnn.detector import Detector
 
 @pytest.fixture
 def model(tmp_path, uncalibrated_model):
-    """A copy that may be changed."""
+    """A copy to write to."""
     return shutil.copy(uncalibrated_model, tmp_path / "model.safetensors")
 
 
@@ -38,7 +38,7 @@ def test_into_another_file(besnn, tmp_path, model):
     assert "with probability 0.9" in besnn("inspect", target).out
 
 
-def test_data_without_labels_will_do_and_is_remembered(besnn, tmp_path, model, write_csv):
+def test_data_needs_no_labels_and_is_recorded(besnn, tmp_path, model, write_csv):
     points = two_moons(60, seed=2).inputs.astype(float)
     table = write_csv(tmp_path / "points.csv", ["x2", "x1"], points[:, ::-1])
     assert besnn("calibrate", model, table).code == 0

@@ -17,7 +17,7 @@ def test_list_names_every_set(besnn, tmp_path):
     assert facts["sets"][0]["splits"] == {"train": 1000, "test": 1000}
 
 
-def test_sets_that_are_made_need_no_files(besnn, tmp_path):
+def test_generated_sets_need_no_files(besnn, tmp_path):
     for command in ("fetch", "verify"):
         outcome = besnn("data", command, "two-moons", "digits", "--data-dir", tmp_path)
         assert (outcome.code, outcome.err) == (0, "")
@@ -25,7 +25,7 @@ def test_sets_that_are_made_need_no_files(besnn, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_verify_looks_at_all_and_minds_only_what_is_there(besnn, tmp_path):
+def test_verify_covers_all_sets_and_tolerates_missing_ones(besnn, tmp_path):
     outcome = besnn("data", "verify", "--data-dir", tmp_path, "--json")
     assert outcome.code == 0
     found = json.loads(outcome.out)
@@ -56,6 +56,6 @@ def test_verify_of_the_real_files(besnn, real_data_dir):
 
 
 @pytest.mark.real_data
-def test_fetch_of_what_is_there_already_downloads_nothing(besnn, real_data_dir):
+def test_fetch_downloads_nothing_that_is_there_already(besnn, real_data_dir):
     outcome = besnn("data", "fetch", "mnist:test", "--data-dir", real_data_dir, "-q")
     assert outcome == (0, "", "")

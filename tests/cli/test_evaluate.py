@@ -19,7 +19,7 @@ def far(tmp_path_factory):
     return path
 
 
-def test_record_has_the_fields_of_the_contract_and_right_figures(besnn, tmp_path, moons_model, far):
+def test_the_record_has_all_fields_and_the_right_figures(besnn, tmp_path, moons_model, far):
     file = tmp_path / "made" / "record.json"
     outcome = besnn("evaluate", moons_model, "--in", "two-moons:test", "--out", far, "--json", file)
     assert outcome.code == 0
@@ -42,7 +42,7 @@ def test_record_has_the_fields_of_the_contract_and_right_figures(besnn, tmp_path
     assert "wrote" in outcome.err
 
 
-def test_json_on_standard_output_is_all_there_is(besnn, moons_model, far):
+def test_json_on_standard_output_comes_alone(besnn, moons_model, far):
     outcome = besnn("evaluate", moons_model, "--in", "two-moons", "--out", far, "--json", "-")
     assert outcome.err == ""
     assert json.loads(outcome.out)["in"] == "two-moons"

@@ -1,4 +1,4 @@
-"""The guides, followed to the letter by somebody in a hurry: every command and script in them runs, in an empty folder."""
+"""Every command and script in the guides runs, in an empty folder, with one epoch of training."""
 
 import re
 import runpy
@@ -32,7 +32,7 @@ def test_a_guide_can_be_followed(besnn, tmp_path, monkeypatch, guide):
 
 
 @pytest.mark.parametrize("guide", ["guide-images.md", "guide-table.md"])
-def test_settings_that_a_guide_names_exist(guide):
+def test_the_settings_in_a_guide_exist(guide):
     from besnn.training import load_recipe
 
     text = (DOCUMENTS / guide).read_text(encoding="utf-8")

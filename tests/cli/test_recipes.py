@@ -12,7 +12,7 @@ from besnn.training import Recipe, load_recipe, parse_recipe, shipped_recipes
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
-def test_list_says_what_each_is_for(besnn):
+def test_the_list_describes_every_recipe(besnn):
     outcome = besnn("recipes", "--json")
     about = json.loads(outcome.out)
     assert list(about) == shipped_recipes()
@@ -29,7 +29,7 @@ def test_a_printed_recipe_is_the_recipe(besnn, name):
     assert parse_recipe(whole) == load_recipe(name)
 
 
-def test_the_reference_in_the_documentation_is_in_step(besnn):
+def test_the_reference_in_the_documentation_is_up_to_date(besnn):
     assert besnn("recipes", "--reference").out == recipe_reference()
     assert DOCUMENT.read_text(encoding="utf-8") == recipe_reference(), "run: besnn recipes --reference > docs/recipes.md"
 

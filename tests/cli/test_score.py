@@ -13,7 +13,7 @@ COLUMNS = ["input", "label", "probability", "score", "p_value", "is_ood", "error
 
 
 def read(path):
-    """Rows of a file of scores as dictionaries, with None for what is not known."""
+    """Read a file of scores as dictionaries, with None for missing values."""
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()
     if path.suffix == ".jsonl":
@@ -35,7 +35,7 @@ def points(tmp_path, write_csv):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-def test_one_row_an_input_in_order_equal_to_predict(besnn, tmp_path, moons_model, points, suffix):
+def test_one_row_per_input_in_order_equal_to_predict(besnn, tmp_path, moons_model, points, suffix):
     source, inputs = points
     target = tmp_path / f"scores{suffix}"
     outcome = besnn("score", moons_model, source, "-o", target, "--json")
@@ -70,7 +70,7 @@ def test_bad_rows_are_reported_in_their_place(besnn, tmp_path, moons_model):
     assert "5 could not be scored" in outcome.out
 
 
-def test_a_folder_of_images_whatever_is_in_it(besnn, tmp_path, stripes_model, stripe_folder):
+def test_a_folder_with_images_and_other_files(besnn, tmp_path, stripes_model, stripe_folder):
     mixed, target = tmp_path / "mixed", tmp_path / "scores.parquet"
     (mixed / "deep").mkdir(parents=True)
     first = next(iter(sorted((stripe_folder / "flat").iterdir())))
@@ -105,7 +105,7 @@ def test_built_in_sets_are_scored_by_their_test_split(besnn, tmp_path, moons_mod
     np.testing.assert_allclose([row["score"] for row in read(tmp_path / "scores.csv")], expected.score, rtol=1e-5)
 
 
-def test_when_nothing_can_be_scored_the_rows_say_why_and_the_command_fails(besnn, tmp_path, moons_model, write_csv):
+def test_the_command_fails_if_no_input_can_be_scored(besnn, tmp_path, moons_model, write_csv):
     source = write_csv(tmp_path / "bad.csv", ["x1", "x2"], [["a", 1], [2, "b"]])
     outcome = besnn("score", moons_model, source, "-o", tmp_path / "scores.csv", "-q")
     assert outcome.code == 1
@@ -120,7 +120,7 @@ def test_a_table_without_rows_gives_a_file_without_rows(besnn, tmp_path, moons_m
         assert read(tmp_path / f"scores{suffix}") == []
 
 
-def test_the_class_column_named_in_training_is_no_feature(besnn, tmp_path, write_csv, tiny):
+def test_the_class_column_of_training_is_not_a_feature(besnn, tmp_path, write_csv, tiny):
     rows = [
         [x, y, "up" if label == 0 else "down"]
         for (x, y), label in zip(two_moons(200).inputs, two_moons(200).labels, strict=True)

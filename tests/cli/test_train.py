@@ -1,6 +1,5 @@
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ ALPHA = 0.1
 
 
 def own_table(name, folder, write_csv, label="label"):
-    """A table of scikit-learn's divided at random into a CSV to train with, one to test with, and one of far-off rows."""
+    """Split a table of scikit-learn's at random into CSVs for training and testing; add one of rows far away."""
     bunch = getattr(datasets, f"load_{name}")()
     order = np.random.default_rng(0).permutation(len(bunch.target))
     rows = [[*bunch.data[row], bunch.target_names[bunch.target[row]]] for row in order]
@@ -97,7 +96,7 @@ def test_outcome_in_words_and_as_json(besnn, tmp_path, quick):
     assert silent == (0, "", "")
 
 
-def test_same_seed_same_model_and_another_seed_another(besnn, tmp_path, quick):
+def test_the_seed_decides_the_model(besnn, tmp_path, quick):
     weights = []
     for name, seed in [("a", 1), ("b", 1), ("c", 2)]:
         besnn(*quick, "-o", tmp_path / f"{name}.safetensors", "--seed", seed)
@@ -116,7 +115,7 @@ def test_run_folder_holds_logs_and_no_checkpoint_once_finished(besnn, tmp_path, 
     assert not (tmp_path / "b.safetensors.run").exists()
 
 
-def test_a_model_never_shares_its_run_folder(besnn, tmp_path, quick):
+def test_every_model_has_its_own_run_folder(besnn, tmp_path, quick):
     for name in ("model.run", "net.v1", "net.v2"):
         assert besnn(*quick, "-o", tmp_path / name).code == 0
         assert Detector.load(tmp_path / name).threshold is not None
@@ -124,7 +123,7 @@ def test_a_model_never_shares_its_run_folder(besnn, tmp_path, quick):
     assert len(list(tmp_path.iterdir())) == 6
 
 
-def test_a_table_that_float32_does_not_hold_is_refused(besnn, tmp_path, write_csv, tiny):
+def test_a_column_that_float32_cannot_hold_is_refused(besnn, tmp_path, write_csv, tiny):
     rows = [[row % 7, 1_700_000_000 + row, "ab"[row % 2]] for row in range(400)]
     table = write_csv(tmp_path / "log.csv", ["x", "time", "label"], rows)
     outcome = besnn("train", table, "-o", tmp_path / "model.safetensors", *tiny)
@@ -135,7 +134,7 @@ def test_a_table_that_float32_does_not_hold_is_refused(besnn, tmp_path, write_cs
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
-def test_a_stopped_run_is_resumed_to_the_same_model_and_never_thrown_away(besnn, tmp_path, quick, monkeypatch):
+def test_a_stopped_run_resumes_to_the_same_model_and_is_never_overwritten(besnn, tmp_path, quick, monkeypatch):
     whole, stopped = tmp_path / "whole.safetensors", tmp_path / "stopped.safetensors"
     besnn(*quick, "-o", whole)
 
@@ -158,7 +157,7 @@ def test_a_stopped_run_is_resumed_to_the_same_model_and_never_thrown_away(besnn,
     assert all((first[name] == second[name]).all() for name in first)
 
 
-def test_resume_with_nothing_to_resume_just_trains(besnn, tmp_path, quick):
+def test_resume_without_a_checkpoint_trains(besnn, tmp_path, quick):
     assert besnn(*quick, "-o", tmp_path / "model.safetensors", "--resume").code == 0
 
 
@@ -171,10 +170,8 @@ def test_every_method_trains_with_its_own_defaults(besnn, tmp_path, method, stri
     assert json.loads(outcome.out)["method"] == method
 
 
-def test_settings_come_from_the_recipe_then_options_then_set(besnn, tmp_path, tiny):
-    own = yaml.safe_load(
-        Path(load_recipe.__code__.co_filename).parents[1].joinpath("experiments/recipes/two-moons.yaml").read_text()
-    )
+def test_set_wins_over_options_and_options_over_the_recipe(besnn, tmp_path, tiny):
+    own = yaml.safe_load(besnn("recipes", "two-moons").out)
     own["training"] = {"epochs": 1, "seed": 5, "batch_size": 50}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(own))
     model = tmp_path / "model.safetensors"
@@ -184,7 +181,7 @@ def test_settings_come_from_the_recipe_then_options_then_set(besnn, tmp_path, ti
     assert recipe.calibration.alpha == 0.2
 
 
-def test_data_is_trained_on_by_the_recipe_that_suits_it(besnn, tmp_path, stripe_folder, write_csv):
+def test_the_recipe_follows_from_the_data(besnn, tmp_path, stripe_folder, write_csv):
     rows = [[row, row % 3, "ab"[row % 2]] for row in range(60)]
     table = write_csv(tmp_path / "my: table.csv", ["x", "y", "label"], rows)
     np.savez(tmp_path / "rows.npz", X=np.zeros((9, 4)), y=np.arange(9) % 2)

@@ -1,4 +1,4 @@
-"""Every error path: the exit code, one line on standard error that names what is wrong, nothing else, and no traceback."""
+"""Wrong use and damaged files: an exit code and one line on standard error that names what is wrong."""
 
 import os
 import subprocess
@@ -146,7 +146,7 @@ def places(tmp_path_factory, write_csv, moons_model, uncalibrated_model) -> dict
 
 
 def contents(places):
-    """What the files are that commands are given."""
+    """Return the contents of all files that commands read."""
     return [path.read_bytes() for path in (places["model"], *sorted(places["tmp"].glob("*.csv")))]
 
 

@@ -1,7 +1,6 @@
 """CIFAR-10: every part that concerns it on a few images, with its own ResNet-18 made narrow, as a user calls it."""
 
 import itertools
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +10,10 @@ from besnn.data import load
 from besnn.detector import Detector
 from besnn.training import build_method, load_recipe, parse_recipe
 from besnn.training.fit import Fitted
-from besnn.training.record import read_record, write_record
+from besnn.training.record import read_record
 from experiments.__main__ import run as experiments
 from experiments.conversion import AFTER, BEFORE, conversion_runs, converted_run
 from experiments.cost import EnoughError, Stopwatch, measure_cost
-from experiments.cost_table import cost_table
 from experiments.detection import Measured, measure_detection
 from experiments.layers import CANDIDATES, score_name
 from experiments.records import load_records
@@ -84,12 +82,11 @@ def test_a_table_that_is_cut_short_goes_on_where_it_was(reproduce, workspace, mo
     settings = ("training.epochs=4", "data.validation=0")  # of two steps each
     with monkeypatch.context() as patched:
         clock = itertools.count()  # moves on by a second when somebody looks
-        patched.setattr("experiments.execution.time", SimpleNamespace(time=lambda: next(clock)))
-        patched.setattr("experiments.packing.time", SimpleNamespace(time=lambda: 0))
+        patched.setattr("experiments.runner.time", SimpleNamespace(time=lambda: next(clock)))
         pauses = itertools.count(step=10)  # as long as between two checkpoints
         patched.setattr("besnn.training.trainer.time", SimpleNamespace(monotonic=lambda: next(pauses)))
-        assert reproduce("table1", *only, "--time-limit", "5", settings=settings) == 1
-    assert "1 of 1 runs are left: the same command goes on with them" in capsys.readouterr().err
+        assert reproduce("table1", *only, "--time-limit", "7", settings=settings) == 1
+    assert "1 of 1 runs are left: the same command continues with them" in capsys.readouterr().err
     assert records(workspace) == {}
     assert reproduce("table1", *only, settings=settings) == 0
     (fields,) = records(workspace).values()
@@ -129,9 +126,9 @@ def test_conversion_keeps_the_plain_weights_and_records_both(reproduce, tiny_res
     assert "svhn:test" in second["provenance"]["data_note"]
     assert not list((workspace.results / "runs").rglob("*.safetensors"))
 
-    assert [record.setting.variant for record in load_records(workspace.results)] == [AFTER, BEFORE]
+    assert [record.variant for record in load_records(workspace.results)] == [AFTER, BEFORE]
     (table,) = [table for table in result_tables(workspace.results) if table.title == "Experiment: conversion"]
-    assert [row.cells[3] for row in table.rows] == [
+    assert [row[3] for row in table.rows] == [
         "ours, tempered-entropy",
         "ours, combined (default)",
         "ours, predictive-entropy (default)",
@@ -194,19 +191,11 @@ def test_a_stopwatch_counts_slow_first_steps_once(monkeypatch) -> None:
 
 
 def test_cost_from_the_command_line(reproduce, small, workspace, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("experiments.table1.PAPER_METHODS", ("softmax", "duq"))
-    monkeypatch.setattr("experiments.table1.FURTHER_METHODS", ("batch-ensemble",))
+    monkeypatch.setattr("experiments.suites.PAPER_METHODS", ("softmax", "duq"))
+    monkeypatch.setattr("experiments.suites.FURTHER_METHODS", ("batch-ensemble",))
     assert reproduce("cost", "--steps", "2", "--rounds", "2", settings=small["cifar10"]) == 0
     assert capsys.readouterr().out.count("wrote ") == 3
     (table,) = [table for table in result_tables(workspace.results) if table.title == "Cost of the methods"]
-    assert [row.cells[1] for row in table.rows] == ["BatchEnsemble, N = 4", "DUQ", "Softmax network"]
-    assert {cell for row in table.rows for cell in (row.cells[5], row.cells[7])} == {"—"}
+    assert [row[1] for row in table.rows] == ["BatchEnsemble, N = 4", "DUQ", "Softmax network"]
+    assert {cell for row in table.rows for cell in (row[5], row[7])} == {"—"}
     assert "Experiment: cost" not in {table.title for table in result_tables(workspace.results)}
-
-
-def test_the_cost_table_shows_bytes_in_gibibytes(tmp_path: Path) -> None:
-    fields = {"in": "cifar10", "variant": "a GPU", "method": "softmax", "members": 1, "parameters": 11_000_000}
-    fields |= {"seconds": 61.4, "score_seconds": 0.00125, "training_bytes": 3 * 2**29, "score_bytes": 2**28}
-    write_record(tmp_path / "cost" / "softmax.json", fields)
-    (row,) = cost_table(tmp_path).rows
-    assert row.cells == ("cifar10", "Softmax network", "a GPU", "11,000,000", "61", "1.50", "1.25", "0.25")

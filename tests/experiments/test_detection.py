@@ -8,12 +8,10 @@ from besnn.data import keep_classes, load
 from besnn.training.choose_score import fit_scoring
 from besnn.training.device import make_fabric
 from besnn.training.fit import fit_detector
-from experiments.benchmarks import benchmark_of
 from experiments.detection import fit_every_density, measure_detection
-from experiments.execution import execute
-from experiments.near_ood import near_ood_runs
-from experiments.runs import Workspace
-from experiments.table1 import table1_runs
+from experiments.runner import execute
+from experiments.runs import Workspace, task_of
+from experiments.suites import near_ood_runs, table1_runs
 
 Small = dict[str, tuple[str, ...]]
 
@@ -56,7 +54,7 @@ def test_layers_apart_are_combined_for_every_method_but_decide_for_one(
 
     fit_scoring(detector, run.recipe.score.model_copy(update={"name": "combined"}), fitted.split.training, validation)
     assert set(detector.scoring.combined.tails) == {own, *blocks[:2]}  # the first kind alone
-    assert len(validation) == round(benchmark_of("cifar10").held_out * 450)
+    assert len(validation) == round(task_of("cifar10").held_out * 450)
     test, svhn = (load(name, split="test", data_dir=workspace.data_dir) for name in ("cifar10", "svhn"))
     is_svhn = np.repeat([0, 1], [len(test), len(svhn)])
     for name in (own, *blocks[:2], "combined"):

@@ -14,7 +14,7 @@ from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
 from besnn.training.record import read_record
 from experiments.figure1 import PANELS, PLANE, RING_EDGES, draw_figure1, figure1_runs, measure_confidence
-from experiments.packing import run_all
+from experiments.runner import run_all
 from experiments.runs import Run, Workspace
 
 TINY = ("training.epochs=2", "data.limit=200")
@@ -79,5 +79,5 @@ def test_the_picture_shows_four_panels(runs: list[Run], done: Workspace, tmp_pat
 
 
 def test_a_missing_map_names_the_remedy(runs: list[Run], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"remove two-moons-deep-ensemble-n4-seed0\.json to make it again"):
+    with pytest.raises(DataError, match=r"remove two-moons-deep-ensemble-n4-seed0\.json to run it again"):
         draw_figure1(runs, Workspace(tmp_path), tmp_path / "figure1.png")

@@ -4,13 +4,16 @@ import pytest
 
 from besnn.errors import InputError
 from besnn.training.record import write_record
-from experiments.ablations import ablation_runs
-from experiments.benchmarks import BENCHMARKS, benchmark_of
-from experiments.near_ood import near_ood_runs
-from experiments.otherwise import otherwise_runs
-from experiments.runs import Run, Workspace, find_twin, is_recorded, reproduction_recipe, select
-from experiments.table1 import FURTHER_METHODS, PAPER_METHODS, table1_runs
-from experiments.table3 import table3_runs
+from experiments.runs import TASKS, Run, Workspace, find_twin, is_recorded, reproduction_recipe, select, task_of
+from experiments.suites import (
+    FURTHER_METHODS,
+    PAPER_METHODS,
+    ablation_runs,
+    baseline_runs,
+    near_ood_runs,
+    table1_runs,
+    table3_runs,
+)
 
 EVERY_METHOD = (*PAPER_METHODS, *FURTHER_METHODS)
 
@@ -19,7 +22,7 @@ def all_runs() -> list[Run]:
     runs = []
     for name in ("fashion-mnist", "cifar10"):
         runs += table1_runs(name, range(2), methods=EVERY_METHOD) + table3_runs(name, range(2))
-        runs += ablation_runs(name, range(2)) + near_ood_runs(name, range(2)) + otherwise_runs(name, range(2))
+        runs += ablation_runs(name, range(2)) + near_ood_runs(name, range(2)) + baseline_runs(name, range(2))
     return runs
 
 
@@ -29,21 +32,21 @@ def test_no_two_runs_share_a_record(workspace: Workspace) -> None:
     assert all(path.name.isascii() and " " not in path.name for path in paths)
 
 
-def test_the_benchmark_says_what_is_held_out_and_no_score_is_chosen() -> None:
+def test_the_task_says_what_is_held_out_and_no_score_is_chosen() -> None:
     for run in all_runs():
-        benchmark = benchmark_of(run.in_name)
+        task = task_of(run.in_name)
         held_out = (run.recipe.data.validation, run.recipe.data.calibration, run.recipe.training.patience)
-        assert held_out == (benchmark.held_out, 0, None)
-        assert run.recipe.score.name == (benchmark.score if run.recipe.method.name == "be-snn" else "method")
-    assert "auto" not in {benchmark.score for benchmark in BENCHMARKS.values()}
+        assert held_out == (task.held_out, 0, None)
+        assert run.recipe.score.name == (task.score if run.recipe.method.name == "be-snn" else "method")
+    assert "auto" not in {task.score for task in TASKS.values()}
 
 
 def test_only_a_combination_has_data_held_out_for_it() -> None:
-    assert all((benchmark.held_out > 0) == (benchmark.score == "combined") for benchmark in BENCHMARKS.values())
+    assert all((task.held_out > 0) == (task.score == "combined") for task in TASKS.values())
 
 
 @pytest.mark.parametrize("method", ["be-snn", "duq"])
-def test_what_is_no_benchmark_is_learned_whole_and_has_the_methods_own_score(method: str) -> None:
+def test_a_set_without_a_task_is_learned_whole_and_has_the_methods_own_score(method: str) -> None:
     recipe = reproduction_recipe("two-moons", method, 0)
     assert (recipe.data.validation, recipe.data.calibration, recipe.score.name) == (0, 0, "method")
 
@@ -96,11 +99,11 @@ def test_an_ablation_shows_no_member_mirror_images() -> None:
 
 
 @pytest.mark.parametrize(("name", "overrides"), [("fashion-mnist", []), ("cifar10", ["method.mirror=false"])])
-def test_mirror_images_that_nobody_sees_are_not_taken_away(name: str, overrides: list[str]) -> None:
+def test_without_mirror_images_there_is_no_ablation_of_them(name: str, overrides: list[str]) -> None:
     assert not any("mirror" in run.variant for run in ablation_runs(name, [0], overrides))
 
 
-def test_every_ensemble_of_the_benchmark_looks_as_often_as_ours() -> None:
+def test_every_ensemble_of_a_task_looks_as_often_as_ours() -> None:
     for name in ("fashion-mnist", "cifar10"):
         ours = reproduction_recipe(name, "be-snn", 0)
         for method in EVERY_METHOD:
@@ -144,7 +147,7 @@ def test_a_record_of_another_recipe_is_not_taken_for_this_runs(workspace: Worksp
     with pytest.raises(InputError, match=r"training\.optimiser\.learning_rate is .* there and 0\.5 here"):
         is_recorded(other, workspace)
     write_record(workspace.record(run), {"recipe": None})
-    with pytest.raises(InputError, match="holds no recipe"):
+    with pytest.raises(InputError, match="no recipe that this version can read"):
         is_recorded(run, workspace)
 
 
@@ -160,6 +163,6 @@ def test_tables_share_runs_of_the_same_recipe_and_sets(workspace: Workspace) -> 
     assert find_twin(Run("x", run.recipe, ("mnist",)), workspace) is None
 
 
-def test_an_unknown_benchmark_is_told_of_with_those_there_are() -> None:
-    with pytest.raises(InputError, match="'mnist': use one of fashion-mnist, cifar10"):
-        benchmark_of("mnist")
+def test_an_unknown_task_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match="unknown task 'mnist': use one of fashion-mnist, cifar10"):
+        task_of("mnist")

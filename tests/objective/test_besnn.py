@@ -229,7 +229,7 @@ def test_wrong_input_is_refused_by_name(model, batch):
         BESNNObjective()(model, x, labels + 1)
     with pytest.raises(InputError, match="NaN or infinite"):
         BESNNObjective()(model, x / 0, labels)
-    with pytest.raises(InputError, match="a batch of 11 inputs does not divide among 3 members"):
+    with pytest.raises(InputError, match="cannot split 11 inputs among 3 members"):
         BESNNObjective(own_inputs=True)(model, x[:11], labels[:11])
     with pytest.raises(InputError, match=r"labels have shape \[4\]: pass one class index for each of the 12 inputs"):
         BESNNObjective(own_inputs=True)(model, x, labels[:4])

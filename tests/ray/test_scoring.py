@@ -15,16 +15,21 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 
 from besnn.batch import IMAGE_ROWS, TABLE_ROWS
 from besnn.cli.app import run
 from besnn.detector import Detector
 from besnn.errors import DataError, NotReadyError
-from besnn.ray.manifest import MANIFEST, part_name
+from besnn.ray.locations import Location
+from besnn.ray.manifest import MANIFEST, Part, decode_part, part_name
+from besnn.ray.sources import open_source
 
 pytest.importorskip("ray")
 
-from besnn.ray.scoring import score_on_ray
+import ray
+
+from besnn.ray.scoring import ChunkScorer, _one_line_error, score_on_ray
 from besnn.ray.session import Cluster
 
 pytestmark = pytest.mark.slow
@@ -228,3 +233,21 @@ def test_an_uncalibrated_detector(moons_file, points, tmp_path):
     detector.save(tmp_path / "model.safetensors")
     with pytest.raises(NotReadyError, match="is not calibrated"):
         score_on_ray(tmp_path / "model.safetensors", str(points / "points.csv"), str(tmp_path / "scores"))
+
+
+def test_a_worker_puts_the_part_of_a_chunk_in_place(cluster, moons_file, points, tmp_path):
+    """In this process, where a debugger and the coverage can see it."""
+    source = open_source(Detector.load(moons_file), str(points / "points.parquet"), chunk_rows=TABLE_ROWS)
+    [row, *_] = source.read(source.spans[0])
+    model, threads = ray.put(np.frombuffer(moons_file.read_bytes(), np.uint8)), torch.get_num_threads()
+    record = ChunkScorer([model], source, Location.parse(str(tmp_path / "scores")), "me", "cpu")(row)
+    torch.set_num_threads(threads)
+    assert Part(**record) == decode_part((tmp_path / "scores" / part_name(0)).read_bytes(), "me", 0)
+    assert record["inputs"] == TABLE_ROWS
+
+
+def test_errors_of_the_cluster_are_one_line():
+    lost = _one_line_error(ray.exceptions.RayError("The actor died.\nIts node is gone."))
+    assert str(lost) == "the Ray cluster failed (Its node is gone.); scores so far are kept, and the same command continues"
+    bug = ray.exceptions.RayTaskError("read", "Traceback ...", NameError("x"))
+    assert "(NameError('x'))" in str(_one_line_error(bug))

@@ -1,6 +1,7 @@
 """Sources without a cluster: wherever the inputs are, their chunks give the batches that the local engine scores."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from besnn.data import Batch
 from besnn.detector import Detector
 from besnn.errors import BesnnError, DataError, InputError
 from besnn.ray.locations import Location
-from besnn.ray.sources import Form, Source, open_source, parquet_source, read_chunks
+from besnn.ray.sources import Source, array_batches, open_source, parquet_source, read_chunks
 
 
 def batches_of(source: Source) -> list[Batch]:
@@ -102,7 +103,9 @@ def test_row_groups_of_any_size(rows, group, batches, batch_rows, tmp_path):
     """Every row comes once, in order, whatever the sizes of row groups, chunks and batches are."""
     pa.parquet.write_table(pa.table({"x": np.arange(rows, dtype=np.float32)}), tmp_path / "x.parquet", row_group_size=group)
     location = Location.parse(str(tmp_path / "x.parquet"))
-    source = parquet_source(location, Form(None, ["x"], "label", None, batch_rows, chunk_rows=batches * batch_rows))
+    chunk_rows = batches * batch_rows
+    cut = partial(array_batches, batch_rows=batch_rows, chunk_rows=chunk_rows)
+    source = parquet_source(location, ["x"], "label", chunk_rows, cut)
     found = batches_of(source)
     assert [int(value) for batch in found for value in batch.inputs[:, 0]] == list(range(rows))
     assert [name for batch in found for name in batch.ids] == [str(row) for row in range(rows)]
@@ -115,7 +118,7 @@ def test_readers_skip_chunks_that_are_done(points, moons_detector):
     shares = [[span] for span in source.spans]
     rows = [row for reader in range(len(shares)) for row in read_chunks({"id": reader}, source, shares, frozenset({1}))]
     assert [row["chunk"] for row in rows] == [0, 2]
-    assert [row["chunk"] for row in read_chunks({"id": 0}, source, [source.spans], frozenset())] == [0, 1, 2]
+    assert [row["chunk"] for row in read_chunks({"id": 0}, source, [list(source.spans)], frozenset())] == [0, 1, 2]
 
 
 def test_wide_rows_make_small_chunks(moons_detector, stripes_detector, points, photos, monkeypatch):

@@ -12,7 +12,7 @@ from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, Initialiser, initialiser, split_members
 from besnn.model import EvidenceKind, Objective, OODClassifier
 from besnn.model.protocol import BatchEnsembled, as_batch_ensemble
-from besnn.objective.rows import rows_and_labels
+from besnn.objective import rows_and_labels
 
 
 class BatchEnsembleClassifier(BatchEnsembled):

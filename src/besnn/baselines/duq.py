@@ -14,10 +14,14 @@ from besnn.baselines.method import MakeBackbone, OverClasses, SingleNetwork, Sin
 from besnn.checks import check_choice, check_labels, check_sizes, check_weights
 from besnn.errors import InputError
 from besnn.model import EvidenceKind, Objective, OODClassifier, kernel_log_probabilities
-from besnn.objective import gradient_penalty, kernel_cross_entropy, summed_kernel
-from besnn.objective.convolution import TwiceDifferentiable
-from besnn.objective.processes import sum_over_processes
-from besnn.objective.terms import active_terms
+from besnn.objective import (
+    TwiceDifferentiable,
+    active_terms,
+    gradient_penalty,
+    kernel_cross_entropy,
+    sum_over_processes,
+    summed_kernel,
+)
 from besnn.settings import Fraction, Weight
 
 INITIAL_COUNT = 12.0

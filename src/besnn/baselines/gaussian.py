@@ -14,7 +14,7 @@ from besnn.baselines.method import MakeBackbone, SingleNetwork, SingleNetworkCon
 from besnn.baselines.softmax import log_mean_softmax
 from besnn.checks import check_choice, check_labels, check_weights
 from besnn.model import EvidenceKind, Objective, OODClassifier
-from besnn.objective.terms import active_terms
+from besnn.objective import active_terms
 from besnn.settings import Weight
 
 Covariance = Literal["identity", "diagonal"]

@@ -13,7 +13,7 @@ from besnn.baselines.method import MakeBackbone, SingleNetwork, SingleNetworkCon
 from besnn.checks import check_labels
 from besnn.errors import InputError
 from besnn.model import EvidenceKind, Objective, OODClassifier
-from besnn.objective.terms import active_terms
+from besnn.objective import active_terms
 
 
 class SoftmaxClassifier(SingleNetwork):

@@ -15,12 +15,9 @@ def calibrate(
     data: Data,
     alpha: Annotated[float, typer.Option(help="The false-alarm rate: the share of known inputs that may be flagged.")] = 0.05,
     delta: Annotated[
-        float | None,
-        typer.Option(help="Hold alpha with probability 1 - delta over the draw of DATA, not on average.", show_default=False),
+        float | None, typer.Option(help="Hold alpha with probability 1 - delta over the draw of DATA, not on average.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The model file to write. (default: in place)", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The model file to write. (default: in place)")] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",

@@ -28,9 +28,7 @@ def evaluate(
         list[str],
         typer.Option("--out", metavar="DATA", help="Data that should be flagged; repeatable.", autocompletion=complete_data),
     ],
-    more_unknown: Annotated[
-        list[str] | None, typer.Argument(metavar="[DATA]...", help="More sets for --out.", show_default=False)
-    ] = None,
+    more_unknown: Annotated[list[str] | None, typer.Argument(metavar="[DATA]...", help="More sets for --out.")] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - for standard output.")
     ] = None,

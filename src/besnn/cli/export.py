@@ -21,8 +21,7 @@ def export(
     model: Model,
     form: Annotated[Format, typer.Option("--format", help="A file for ONNX Runtime, or a torch.export program.")] = Format.ONNX,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The file to write. (default: MODEL with .onnx or .pt2)", show_default=False),
+        Path | None, typer.Option("--output", "-o", help="The file to write. (default: MODEL with .onnx or .pt2)")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,

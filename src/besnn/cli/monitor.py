@@ -22,19 +22,14 @@ def monitor(
     ],
     model: Annotated[
         Path | None,
-        typer.Option(
-            metavar="MODEL",
-            help="The model that made the scores, to compare them with its calibration scores.",
-            show_default=False,
-        ),
+        typer.Option(metavar="MODEL", help="The model that made the scores, to compare them with its calibration scores."),
     ] = None,
     alarm_level: Annotated[
         float, typer.Option(help="L: the probability of ever raising a false alarm is at most 1/L.")
     ] = 100.0,
     window: Annotated[int, typer.Option(help="How many recent inputs the rate of unknown ones is measured over.")] = 1000,
     state: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file that keeps the stream, to continue it; needs --model.", show_default=False),
+        Path | None, typer.Option(metavar="FILE", help="A file that keeps the stream, to continue it; needs --model.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,

@@ -59,10 +59,8 @@ def refuse_local_device(device: str, instead: str) -> None:
 
 DATA_HELP = "a built-in name (besnn data list), a folder of images, an .npz, a .csv or a .parquet"
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as besnn train writes it.", show_default=False)]
-Data = Annotated[
-    str, typer.Argument(metavar="DATA", help=f"{DATA_HELP.capitalize()}.", autocompletion=complete_data, show_default=False)
-]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as besnn train writes it.")]
+Data = Annotated[str, typer.Argument(metavar="DATA", help=f"{DATA_HELP.capitalize()}.", autocompletion=complete_data)]
 Label = Annotated[
     str | None,
     typer.Option("--label", metavar="COLUMN", help="The class column of a table. (default: the recipe's, usually `label`)"),
@@ -83,6 +81,5 @@ Device = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Address = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="The Ray cluster. (default: $RAY_ADDRESS, else one on this machine)"),
+    str | None, typer.Option(metavar="HOST:PORT", help="The Ray cluster. (default: $RAY_ADDRESS, else one on this machine)")
 ]

@@ -30,7 +30,6 @@ def score(
             metavar="INPUT",
             help=f"What to score: {DATA_HELP}, or one image; on Ray also an address, such as s3://bucket/folder.",
             autocompletion=complete_data,
-            show_default=False,
         ),
     ],
     output: Annotated[
@@ -40,16 +39,15 @@ def score(
             "-o",
             metavar="PATH",
             help="The file to write: .parquet, .csv or .jsonl; on Ray, the folder or address for parquet files.",
-            show_default=False,
         ),
     ],
     engine: Annotated[Engine, typer.Option(help="Where to run: in this process, or on a Ray cluster.")] = Engine.LOCAL,
     address: Address = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that score on Ray. (default: all cores or GPUs)", min=1, show_default=False)
+        int | None, typer.Option(help="Processes that score on Ray. (default: all cores or GPUs)", min=1)
     ] = None,
     gpus_per_worker: Annotated[
-        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0, show_default=False)
+        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0)
     ] = None,
     label: Label = None,
     data_dir: DataDir = None,

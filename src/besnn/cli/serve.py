@@ -32,15 +32,13 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes any free one.", min=0, max=65535)] = 8000,
     workers: Annotated[int, typer.Option(help="Processes, each with the model; one that dies is replaced.", min=1)] = 1,
     token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file with the token that clients must send.", show_default=False),
+        Path | None, typer.Option(metavar="FILE", help="A file with the token that clients must send.")
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen on a public address without a token: anyone may use the service.")
     ] = False,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another accepted host name, such as a proxy's; repeatable.", show_default=False),
+        list[str] | None, typer.Option(metavar="NAME", help="Another accepted host name, such as a proxy's; repeatable.")
     ] = None,
     examples: Annotated[
         str | None,
@@ -48,13 +46,11 @@ def serve(
             metavar="DATA",
             help=f"Known data to choose the page's examples from: {DATA_HELP}. (default: the training set, if it is a toy set)",
             autocompletion=complete_data,
-            show_default=False,
         ),
     ] = None,
     data_dir: DataDir = None,
     drift_state: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file that keeps the drift monitor across restarts.", show_default=False),
+        Path | None, typer.Option(metavar="FILE", help="A file that keeps the drift monitor across restarts.")
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -63,14 +59,10 @@ def serve(
     device: Device = "auto",
     engine: Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")] = Engine.LOCAL,
     address: Address = None,
-    replicas: Annotated[
-        int | None, typer.Option(help="Processes on Ray, each with the model. (default: 1)", min=1, show_default=False)
-    ] = None,
-    max_replicas: Annotated[
-        int | None, typer.Option(help="Most processes that Ray may start under load.", min=1, show_default=False)
-    ] = None,
+    replicas: Annotated[int | None, typer.Option(help="Processes on Ray, each with the model. (default: 1)", min=1)] = None,
+    max_replicas: Annotated[int | None, typer.Option(help="Most processes that Ray may start under load.", min=1)] = None,
     gpus_per_replica: Annotated[
-        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0, show_default=False)
+        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0)
     ] = None,
     quiet: Quiet = False,
 ) -> None:

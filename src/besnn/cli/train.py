@@ -20,10 +20,9 @@ def train(
             metavar="RECIPE|DATA",
             help=f"A recipe (see besnn recipes, or a .yaml), or data, trained by a recipe that suits it: {DATA_HELP}.",
             autocompletion=complete_data,
-            show_default=False,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change any setting, such as training.epochs=5; repeatable."),
@@ -34,22 +33,15 @@ def train(
             metavar="NAME",
             help="Train another method, with its own defaults: softmax, duq, gaussian, ...",
             autocompletion=complete_method,
-            show_default=False,
         ),
     ] = None,
-    members: Annotated[int | None, typer.Option(help="The number of ensemble members.", show_default=False)] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="The number of passes over the data, after any pretraining.", show_default=False)
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same model.", show_default=False)] = None,
-    alpha: Annotated[float | None, typer.Option(help="The false-alarm rate to calibrate to.", show_default=False)] = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The class column of a table.", show_default=False)
-    ] = None,
+    members: Annotated[int | None, typer.Option(help="The number of ensemble members.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The number of passes over the data, after any pretraining.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same model.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="The false-alarm rate to calibrate to.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The class column of a table.")] = None,
     data_dir: DataDir = None,
-    run_folder: Annotated[
-        Path | None, typer.Option(help="The folder for checkpoints and logs. (default: OUTPUT.run)", show_default=False)
-    ] = None,
+    run_folder: Annotated[Path | None, typer.Option(help="The folder for checkpoints and logs. (default: OUTPUT.run)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run; the model is the same.")] = False,
     device: Device = "auto",
     devices: Annotated[int, typer.Option(help="The number of devices, or of processes on the CPU.", min=1)] = 1,

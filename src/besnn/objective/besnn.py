@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from besnn.checks import check_inputs
+from besnn.checks import check_choice, check_inputs, check_weights
 from besnn.errors import InputError
 from besnn.model import BESNN
-from besnn.objective.choices import check_choice
-from besnn.objective.convolution import TwiceDifferentiable
+from besnn.objective.batches import rows_and_labels
 from besnn.objective.entropy import Estimator, check_estimator
-from besnn.objective.gradient import gradient_penalty
+from besnn.objective.gradient import TwiceDifferentiable, gradient_penalty
 from besnn.objective.kernel import OverClasses, kernel_cross_entropy, summed_kernel
 from besnn.objective.regulariser import entropy_regulariser
-from besnn.objective.rows import rows_and_labels
-from besnn.objective.terms import active_terms, check_weights
 
 
 @dataclass(frozen=True)
@@ -110,3 +107,25 @@ class BESNNObjective:
             kernel = summed_kernel(distances)
             terms["gradient"] = gradient_penalty(kernel, rows, self.squared_norm, reduction="none").mean(1)
         return {name: weights[name] * term for name, term in terms.items()}
+
+
+def active_terms(weights: Mapping[str, float], factors: Mapping[str, float] | None) -> dict[str, float]:
+    """Return weight times factor of each term that is not switched off.
+
+    Args:
+        weights: the weight of each term of the objective, by name.
+        factors: multiply terms at this step; 1 unless given.
+
+    Returns:
+        The terms to compute, with their weights.
+
+    >>> active_terms({"classification": 1.0, "gradient": 0.5}, factors={"gradient": 4.0})
+    {'classification': 1.0, 'gradient': 2.0}
+    >>> active_terms({"classification": 1.0, "gradient": 0.5}, factors={"gradient": 0.0})
+    {'classification': 1.0}
+    """
+    factors = factors or {}
+    for name in factors:
+        check_choice("factor", name, tuple(weights))
+    weighted = {name: weight * factors.get(name, 1.0) for name, weight in weights.items()}
+    return {name: weight for name, weight in weighted.items() if weight}

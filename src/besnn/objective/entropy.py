@@ -1,7 +1,11 @@
 """k-nearest-neighbour estimates of differential entropy, differentiable and in static shapes.
 
-Both estimators are Ĥ = ψ(n) − ψ(k) + mean_i log V_i, in nats, where V_i is the volume about point i that reaches its k-th
-neighbour: `kl` (Kozachenko & Leonenko 1987) takes a ball's, `kpn` (Lombardi & Pant 2016) a box's, weighed by a local Gaussian.
+Both estimators are Ĥ = ψ(n) − ψ(k) + mean_i log V_i, in nats, where V_i is the volume around point i that reaches its k-th
+neighbour. `kl` (Kozachenko & Leonenko 1987) takes the volume of a ball, with a density that is constant in it. In many
+dimensions that ball is large and the density varies within it. `kpn` (Lombardi & Pant 2016, "Nonparametric k-nearest-neighbor
+entropy estimator") takes the density f as an unnormalised Gaussian, fitted to the p nearest neighbours, over the max-norm box
+that reaches the k-th one; its volume is (∫_box f) / f(x). With a diagonal covariance the integral is a product of differences
+of error functions.
 """
 
 import math
@@ -10,25 +14,27 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from besnn.checks import check_inputs
+from besnn.checks import check_choice, check_inputs
 from besnn.errors import InputError
-from besnn.objective.choices import check_choice
-from besnn.objective.kpn import log_gaussian_volume
-from besnn.objective.neighbours import SMALLEST_DISTANCE, nearest_neighbours, offset_to
+from besnn.objective.kernel import log1mexp
 
 Estimator = Literal["kl", "kpn"]
+SMALLEST_DISTANCE = 1e-18
+"""Distances below this count as this, so that duplicates keep a finite logarithm; its square is a normal float32."""
+SMALLEST_DEVIATION = 1e-6
+"""The smallest standard deviation of a fitted Gaussian, in units of its neighbourhood's half-width."""
 
 
 def knn_entropy(points: Tensor, k: int = 3, estimator: Estimator = "kl", p: int = 100) -> Tensor:
-    """The differential entropy, in nats, of the distribution that the points were drawn from.
+    """Estimate the differential entropy, in nats, of the distribution that the points were drawn from.
 
     Differentiable in the points. Duplicates count as points 1e-18 apart. Memory grows with n².
 
     Args:
         points: `[..., n, d]`, n > k.
-        k: which neighbour's distance measures the density.
+        k: the neighbour whose distance measures the density.
         estimator: `"kl"`, or `"kpn"`, which is less biased for correlated points in many dimensions.
-        p: how many neighbours `kpn` fits its Gaussian to, at least k; n − 1 where there are fewer.
+        p: the number of neighbours that `kpn` fits its Gaussian to, at least k; n − 1 if there are fewer.
 
     Returns:
         `[...]`.
@@ -51,19 +57,19 @@ def knn_entropy(points: Tensor, k: int = 3, estimator: Estimator = "kl", p: int 
 def grouped_entropy(
     points: Tensor, groups: Tensor, num_groups: int, k: int = 3, estimator: Estimator = "kl", p: int = 100
 ) -> tuple[Tensor, Tensor]:
-    """`knn_entropy` of each group of points, without cutting the groups out: shapes do not depend on values.
+    """Estimate the entropy of each group of points by masks, so that shapes do not depend on values.
 
     Args:
         points: `[..., n, d]`.
         groups: integers `[..., n]`, its leading dimensions broadcast against those of `points`. Points whose group is not in
-            `0 .. num_groups − 1` are left out.
-        num_groups: how many groups.
+            `0 .. num_groups − 1` are ignored.
+        num_groups: the number of groups.
         k: as in `knn_entropy`.
         estimator: as in `knn_entropy`.
         p: as in `knn_entropy`, capped by the size of each group.
 
     Returns:
-        The entropies `[..., num_groups]`, 0 where a group has k points or fewer; and which of them are valid, with the leading
+        The entropies `[..., num_groups]`, 0 for a group of k points or fewer, and which of them are valid, with the leading
         dimensions of `groups`.
 
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]])
@@ -85,7 +91,7 @@ def grouped_entropy(
 
 
 def check_estimator(k: int, estimator: Estimator, p: int = 100) -> None:
-    """Refuses settings that no estimate can be made with."""
+    """Raise unless the settings allow an estimate."""
     if not isinstance(k, int) or k < 1:
         raise InputError(f"k={k!r}: pass a whole number of neighbours, 1 or more")
     check_choice("estimator", estimator, ("kl", "kpn"))
@@ -94,9 +100,128 @@ def check_estimator(k: int, estimator: Estimator, p: int = 100) -> None:
 
 
 def _log_ball_volume(points: Tensor, groups: Tensor, k: int) -> Tensor:
-    """Log of the volume of the Euclidean ball that reaches each point's k-th neighbour, `[..., n]`."""
+    """Compute the log volume of the Euclidean ball that reaches each point's k-th neighbour, `[..., n]`."""
     d = points.shape[-1]
     neighbours, _ = nearest_neighbours(points, groups, k, norm=2.0)
     squared_radius = offset_to(points, neighbours[..., k - 1]).square().sum(-1)
     log_unit_ball = d / 2 * math.log(math.pi) - math.lgamma(d / 2 + 1)
     return log_unit_ball + d / 2 * squared_radius.clamp(min=SMALLEST_DISTANCE**2).log()
+
+
+def nearest_neighbours(points: Tensor, groups: Tensor, count: int, norm: float) -> tuple[Tensor, Tensor]:
+    """Find the `count` nearest other points of each point's own group, nearest first.
+
+    Distances come from differences of coordinates, not from a matrix product, so that near duplicates are ordered correctly in
+    any precision. They only select, so no gradient passes.
+
+    Args:
+        points: `[..., n, d]`.
+        groups: `[..., n]`, its leading dimensions broadcast against those of `points`.
+        count: at most n − 1.
+        norm: the order of the norm, 2 or infinity.
+
+    Returns:
+        Indices `[..., n, count]`, and the number of neighbours among them, `[..., n]`. If the group has fewer than `count`,
+        the last indices are the point's own.
+
+    >>> points, groups = torch.tensor([[0.0], [1.0], [5.0], [6.5]]), torch.tensor([0, 1, 0, 0])
+    >>> index, available = nearest_neighbours(points, groups, count=2, norm=2)
+    >>> index.tolist(), available.tolist()
+    ([[2, 3], [1, 1], [3, 0], [2, 0]], [2, 0, 2, 2])
+    """
+    with torch.no_grad():
+        distances = torch.cdist(points, points, p=norm, compute_mode="donot_use_mm_for_euclid_dist")
+        itself = torch.arange(points.shape[-2], device=points.device)[:, None]
+        allowed = (groups[..., :, None] == groups[..., None, :]) & (itself != itself.T)
+        index = distances.masked_fill(~allowed, math.inf).topk(count, dim=-1, largest=False).indices
+        available = allowed.sum(-1).clamp(max=count).expand(index.shape[:-1])
+        named = torch.arange(count, device=points.device) < available[..., None]
+        return torch.where(named, index, itself), available
+
+
+def offset_to(points: Tensor, index: Tensor) -> Tensor:
+    """Return the offset from each point to the point of that index, `[..., n, d]` for an index `[..., n]`.
+
+    >>> offset_to(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([2, 0, 1])).flatten().tolist()
+    [5.0, -1.0, -4.0]
+    """
+    return points.gather(-2, index[..., None].expand_as(points)) - points
+
+
+def log_gaussian_volume(points: Tensor, groups: Tensor, k: int, p: int) -> Tensor:
+    """Compute the log of (∫ f over the box) / f(x) at each point, with f fitted to the point's neighbours.
+
+    Args:
+        points: `[..., n, d]`, n > k.
+        groups: `[..., n]`; neighbours come from a point's own group.
+        k: the neighbour that the box reaches.
+        p: the number of neighbours that the Gaussian is fitted to; all of the group if it has fewer.
+
+    Returns:
+        `[..., n]`; finite but meaningless for a point whose group has k points or fewer.
+    """
+    neighbours, available = nearest_neighbours(points, groups, min(p, points.shape[-2] - 1), norm=math.inf)
+    half_width = offset_to(points, neighbours[..., k - 1]).abs().amax(-1, keepdim=True).clamp(min=SMALLEST_DISTANCE)
+    offset, deviation = _fit_gaussian(points, neighbours, available)
+    by_dimension = deviation.log() + log_box_integral(offset / deviation, half_width / deviation)
+    return by_dimension.sum(-1)
+
+
+def _fit_gaussian(points: Tensor, neighbours: Tensor, available: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each point's offset from its neighbours' mean, and their standard deviation per dimension: both `[..., n, d]`.
+
+    The moments are products of a 0/1 matrix with the points, which avoids the `[n, p, d]` tensor of neighbours. The variance is
+    then a difference of sums, so these run in float64, where neither cancellation nor reduced precision hurts.
+    """
+    n = points.shape[-2]
+    fitted = torch.arange(neighbours.shape[-1], device=points.device) < available[..., None]
+    weights = points.new_zeros((*neighbours.shape[:-1], n), dtype=torch.float64).scatter(-1, neighbours, fitted.double())
+    count = available[..., None].clamp(min=1).double()
+    centred = (points - points.mean(-2, keepdim=True).detach()).double()
+    mean = weights @ centred / count
+    variance = (weights @ centred.square() / count - mean.square()) * (count / (count - 1).clamp(min=1))
+    # Exact moments lie within these bounds. Rounded ones may not where neighbours coincide, in all dimensions or in one.
+    farthest = neighbours.gather(-1, (available[..., None] - 1).clamp(min=0)).squeeze(-1)
+    extent = offset_to(points.detach(), farthest).abs().amax(-1, keepdim=True).clamp(min=SMALLEST_DISTANCE).double()
+    offset = (centred - mean).clamp(-2 * extent, 2 * extent)
+    deviation = variance.clamp((SMALLEST_DEVIATION * extent).square(), (2 * extent).square()).sqrt()
+    return offset.to(points.dtype), deviation.to(points.dtype)
+
+
+def log_box_integral(z: Tensor, a: Tensor) -> Tensor:
+    """Compute log ∫_{−a}^{a} exp(−z u − u²/2) du: a Gaussian's integral over a box, relative to its value at the centre.
+
+    Args:
+        z: the box's centre, in standard deviations from the Gaussian's mean; any shape. Boxes that lie entirely beyond 40 of
+            them are not accurate.
+        a: the box's half-width in standard deviations, > 0; broadcasts with `z`.
+
+    Returns:
+        The broadcast shape of `z` and `a`.
+
+    >>> whole_line = log_box_integral(torch.tensor(0.0), torch.tensor(50.0)).exp().item()
+    >>> math.isclose(whole_line, math.sqrt(2 * math.pi), rel_tol=1e-6)
+    True
+    """
+    z, a = torch.broadcast_tensors(z.abs(), a)  # the integral is even in z
+    narrow = a * (1 + z) < 0.05
+    # A narrow box: the series 2 Σ_m He_2m(z) a^(2m+1) / (2m+1)!, because the difference below would cancel.
+    # torch.where drops the other branch but not its gradient, so each branch sees only arguments it is finite for.
+    z_narrow, a_narrow = torch.where(narrow, z, 0.0), torch.where(narrow, a, 0.05)
+    z2, a2 = z_narrow.square(), a_narrow.square()
+    series = (2 * a_narrow).log() + torch.log1p((z2 - 1) * a2 / 6 + (z2 * (z2 - 6) + 3) * a2.square() / 120)
+    # A wide box: √(2π) exp(z²/2) (Φ(a − z) − Φ(−a − z)). As z ≥ 0, they are not both near 1, where digits would be lost.
+    a_wide = torch.where(narrow, 1.0, a)
+    upper, lower = _log_ndtr(a_wide - z), _log_ndtr(-a_wide - z)
+    difference = 0.5 * math.log(2 * math.pi) + z.square() / 2 + upper + log1mexp(upper - lower)
+    return torch.where(narrow, series, difference)
+
+
+def _log_ndtr(x: Tensor) -> Tensor:
+    """Compute the log of the normal distribution function, from −40 on.
+
+    Below that, torch's gradient is noise, then NaN: a difference of numbers of size x². No estimate gets there: k of the p
+    fitted neighbours lie in the box, so its nearer edge is within √((p − 1) / k) standard deviations of the mean.
+    """
+    log_probability: Tensor = torch.special.log_ndtr(x.clamp(min=-40))
+    return log_probability

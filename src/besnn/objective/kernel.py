@@ -6,19 +6,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from besnn.checks import check_distances, check_labels
+from besnn.checks import check_choice, check_distances, check_labels
 from besnn.errors import InputError
-from besnn.objective.choices import check_choice
 
 OverClasses = Literal["sum", "mean"]
 Reduction = Literal["mean", "none"]
 
 
 def log1mexp(d: Tensor) -> Tensor:
-    """log(1 − exp(−d)) for d ≥ 0, to full relative accuracy.
+    """Compute log(1 − exp(−d)) for d ≥ 0, to full relative accuracy.
 
-    Value and gradient are finite for every d in [0, ∞]. At d = 0, where they are not, d is taken as the dtype's smallest
-    normal number and the gradient as 0.
+    Value and gradient are finite for every d in [0, ∞]: at d = 0 the value is that at the dtype's smallest normal number, and
+    the gradient is 0.
 
     Args:
         d: any shape.
@@ -44,16 +43,16 @@ def kernel_cross_entropy(
     reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """d̄_y − Σ_{c≠y} log(1 − exp(−d̄_c)): the paper's classification loss, from distances rather than kernel values.
+    """Compute d̄_y − Σ_{c≠y} log(1 − exp(−d̄_c)): the paper's classification loss, from distances rather than kernel values.
 
-    With smoothing ε the target is not the one-hot t, but (1 − ε) t + ε / C, as softmax networks have it.
+    With smoothing ε the target is not the one-hot t but (1 − ε) t + ε / C, as in softmax networks.
 
     Args:
         distances: d̄, `[members, batch, classes]`, not negative.
-        labels: y, integers `[batch]`, or `[members, batch]` where members see inputs of their own.
-        over_classes: `"sum"` as the paper writes it, or `"mean"` as DUQ's published code does.
+        labels: y, integers `[batch]`, or `[members, batch]` for members with inputs of their own.
+        over_classes: `"sum"` as in the paper, or `"mean"` as in DUQ's published code.
         reduction: `"mean"` over members and batch, or `"none"`.
-        label_smoothing: ε, the share of a label's weight that goes to all classes alike; in [0, 1).
+        label_smoothing: ε, the share of a label's weight that is spread evenly over all classes; in [0, 1).
 
     Returns:
         A scalar, or `[members, batch]` with `reduction="none"`.
@@ -81,7 +80,7 @@ def kernel_cross_entropy(
 
 
 def summed_kernel(distances: Tensor) -> Tensor:
-    """Σ_c exp(−d̄_c), the quantity whose input gradient the gradient penalty holds at 1.
+    """Compute Σ_c exp(−d̄_c), whose input gradient the gradient penalty keeps at norm 1.
 
     Args:
         distances: d̄, `[members, batch, classes]`.

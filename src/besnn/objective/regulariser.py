@@ -5,8 +5,8 @@ from torch import Tensor
 
 from besnn.checks import check_labels
 from besnn.errors import InputError
+from besnn.objective.batches import gather_rows
 from besnn.objective.entropy import Estimator, check_estimator, grouped_entropy
-from besnn.objective.processes import gather_rows
 
 
 def entropy_regulariser(

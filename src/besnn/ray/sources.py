@@ -48,45 +48,24 @@ IMAGE_BATCHES, TABLE_BATCHES = 64, 8
 
 
 @dataclass(frozen=True)
-class Form:
-    """The form in which a detector takes inputs, and how they are cut.
-
-    Attributes:
-        image: the form that images are converted to; None for a table.
-        columns: the names of a table's feature columns, or their number.
-        label: the class column of a table, which is ignored.
-        data_dir: the folder of built-in sets, on every machine.
-        batch_rows: inputs per batch.
-        chunk_rows: inputs per chunk, a multiple of `batch_rows`.
-    """
-
-    image: ImageSpec | None
-    columns: Sequence[str] | int | None
-    label: str
-    data_dir: Path | None
-    batch_rows: int
-    chunk_rows: int
-
-
-@dataclass(frozen=True)
 class Source:
     """Inputs in chunks. All fields can be pickled.
 
     Attributes:
         fingerprint: a text that changes when the inputs change.
-        rows: the number of inputs, if it is known without reading them.
         chunk_rows: inputs per chunk; the last chunk may have fewer.
-        spans: what readers can read independently of each other.
         read: yields the chunks of a span, in order.
         batches: yields the inputs of a chunk in the batches that the local engine scores.
+        rows: the number of inputs, if it is known without reading them.
+        spans: what readers can read independently of each other.
     """
 
     fingerprint: str
-    rows: int | None
     chunk_rows: int
-    spans: list[Span]
     read: Callable[[Span], Iterator[Row]]
     batches: Callable[[Row], Iterator[Batch]]
+    rows: int | None = None
+    spans: tuple[Span, ...] = ((0, None),)
 
 
 def open_source(
@@ -112,9 +91,10 @@ def open_source(
     if chunk_rows is not None and (chunk_rows < 1 or chunk_rows % batch_rows):
         raise InputError(f"chunk_rows={chunk_rows} is not a multiple of the batch size: choose a multiple of {batch_rows}")
     array_rows = chunk_rows or _rows_per_array(detector.input_shape, batch_rows)
-    form = Form(image, columns, label, data_dir, batch_rows, array_rows)
+    batches = partial(array_batches, batch_rows=batch_rows, chunk_rows=array_rows)
+    open_stream = partial(stream, batch_size=array_rows, image=image, columns=columns, label=label, data_dir=data_dir)
     if parse_name(name) is not None:  # the files of a built-in set have checksums of their own
-        return _array_source(name, form, partial(_read_builtin, name=name, form=form))
+        return Source(name, array_rows, partial(_read_builtin, open_stream=partial(open_stream, name)), batches)
     location = Location.parse(name)
     kind = Kind.FOLDER if location.is_folder() else kind_of_suffix(location.suffix)
     if kind is None or (kind is not Kind.FOLDER and not location.is_file()):
@@ -123,9 +103,14 @@ def open_source(
         if image is None:
             raise InputError(f"{name} holds images, where a table is expected")
         return folder_source(location, image, chunk_rows or IMAGE_BATCHES * IMAGE_ROWS)
-    if kind is Kind.TABLE and image is not None:
+    if kind is Kind.TABLE and columns is None:
         raise InputError(f"{name} is a table, where images ({image}) are expected")
-    return parquet_source(location, form) if location.suffix == ".parquet" else file_source(location, form)
+    if location.suffix == ".parquet" and columns is not None:
+        return parquet_source(location, columns, label, array_rows, batches)
+    if (path := location.local) is not None:
+        open_stream(path)  # finds missing columns before a cluster starts to work, and reads no further
+    read = partial(_read_file, location=location, open_stream=open_stream)
+    return Source(location.fingerprint(), array_rows, read, batches)
 
 
 def _rows_per_array(input_shape: tuple[int, ...], batch_rows: int) -> int:
@@ -141,42 +126,14 @@ def read_chunks(row: Row, source: Source, shares: list[list[Span]], done: frozen
         yield from (chunk for chunk in source.read(span) if chunk["chunk"] not in done)
 
 
-def file_source(location: Location, form: Form) -> Source:
-    """Open a file that can only be read from its beginning, by one reader, such as a CSV or an `.npz`."""
-    if (path := location.local) is not None:
-        _stream(path, form)  # finds missing columns before a cluster starts to work, and reads no further
-    return _array_source(location.fingerprint(), form, partial(_read_file, location=location, form=form))
+def _read_builtin(_: Span, open_stream: Callable[[], Iterator[Batch]]) -> Iterator[Row]:
+    return _array_rows(open_stream())
 
 
-def _read_file(_: Span, location: Location, form: Form) -> Iterator[Row]:
+def _read_file(_: Span, location: Location, open_stream: Callable[[Path], Iterator[Batch]]) -> Iterator[Row]:
+    """Read a file that can only be read from its beginning, such as a CSV or an `.npz`."""
     with location.as_local_file() as path:
-        yield from _array_rows(_stream(path, form))
-
-
-def _read_builtin(_: Span, name: str, form: Form) -> Iterator[Row]:
-    return _array_rows(_stream(name, form))
-
-
-def _stream(name: str | Path, form: Form) -> Iterator[Batch]:
-    return stream(
-        name,
-        batch_size=form.chunk_rows,
-        image=form.image,
-        columns=form.columns,
-        label=form.label,
-        data_dir=form.data_dir,
-    )
-
-
-def _array_source(
-    fingerprint: str,
-    form: Form,
-    read: Callable[[Span], Iterator[Row]],
-    rows: int | None = None,
-    spans: Sequence[Span] = ((0, None),),
-) -> Source:
-    """Return a source whose chunks are sent as arrays."""
-    return Source(fingerprint, rows, form.chunk_rows, list(spans), read, partial(_array_batches, form=form))
+        yield from _array_rows(open_stream(path))
 
 
 def _array_rows(chunks: Iterable[Batch], first: int = 0) -> Iterator[Row]:
@@ -184,23 +141,30 @@ def _array_rows(chunks: Iterable[Batch], first: int = 0) -> Iterator[Row]:
         yield {"chunk": chunk, "inputs": batch.inputs, "errors": batch.errors}
 
 
-def _array_batches(row: Row, form: Form) -> Iterator[Batch]:
+def array_batches(row: Row, batch_rows: int, chunk_rows: int) -> Iterator[Batch]:
+    """Cut a chunk that was sent as an array into batches."""
     rows = Rows(np.asarray(row["inputs"]), list(row["errors"]))
-    return numbered_batches([rows], form.batch_rows, start=row["chunk"] * form.chunk_rows)
+    return numbered_batches([rows], batch_rows, start=row["chunk"] * chunk_rows)
 
 
-def parquet_source(location: Location, form: Form) -> Source:
+def parquet_source(
+    location: Location,
+    columns: Sequence[str] | int,
+    label: str,
+    chunk_rows: int,
+    batches: Callable[[Row], Iterator[Batch]],
+) -> Source:
     """Open a parquet file, of which row groups are read independently of each other."""
     with _open_parquet(location) as table:
         names, metadata = table.schema_arrow.names, table.metadata
-    columns = choose_columns(names, form.columns, form.label, location.name)
+    features = choose_columns(names, columns, label, location.name)
     starts = np.cumsum([0, *(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]).tolist()
     # Chunks that begin in the same row group are read together, so that hardly any group is read twice.
-    chunks = range(math.ceil(metadata.num_rows / form.chunk_rows))
-    groups = groupby(chunks, key=lambda chunk: bisect.bisect_right(starts, chunk * form.chunk_rows))
-    spans = [(span[0], span[-1] + 1) for span in (list(chunks) for _, chunks in groups)]
-    read = partial(_read_parquet, location=location, columns=columns, starts=starts, chunk_rows=form.chunk_rows)
-    return _array_source(location.fingerprint(), form, read, metadata.num_rows, spans)
+    chunks = range(math.ceil(metadata.num_rows / chunk_rows))
+    groups = groupby(chunks, key=lambda chunk: bisect.bisect_right(starts, chunk * chunk_rows))
+    spans = tuple((span[0], span[-1] + 1) for span in (list(chunks) for _, chunks in groups))
+    read = partial(_read_parquet, location=location, columns=features, starts=starts, chunk_rows=chunk_rows)
+    return Source(location.fingerprint(), chunk_rows, read, batches, metadata.num_rows, spans)
 
 
 def _read_parquet(
@@ -237,7 +201,7 @@ def folder_source(location: Location, image: ImageSpec, chunk_rows: int) -> Sour
         raise DataError(f"{location.name} holds no files: give a folder of images")
     batches = partial(_decoded_batches, location=location, is_folder=location.is_folder(), image=image)
     read = partial(_read_names, location=location, chunk_rows=chunk_rows)
-    return Source(fingerprint, rows, chunk_rows, [(0, None)], read, batches)
+    return Source(fingerprint, chunk_rows, read, batches, rows)
 
 
 def _read_names(_: Span, location: Location, chunk_rows: int) -> Iterator[Row]:

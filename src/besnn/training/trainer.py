@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from besnn.errors import BesnnError, InputError
 from besnn.model import Objective, OODClassifier, Preprocessing
-from besnn.objective.processes import share_buffers, sum_over_processes
+from besnn.objective.batches import share_buffers, sum_over_processes
 from besnn.recipe.config import Recipe
 from besnn.storage.files import remove_partials
 from besnn.storage.tensor_file import Tensors

@@ -2,10 +2,10 @@
 
 from besnn.training import build_method
 from besnn.training.record import read_record
+from experiments.cost import time_methods
 from experiments.records import load_records
 from experiments.runs import Workspace
-from experiments.table1 import FURTHER_METHODS, PAPER_METHODS
-from experiments.table2 import time_methods
+from experiments.suites import FURTHER_METHODS, PAPER_METHODS
 
 BASELINES = (*PAPER_METHODS[1:], *FURTHER_METHODS)
 Small = dict[str, tuple[str, ...]]

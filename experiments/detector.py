@@ -1,0 +1,139 @@
+"""The trained FashionMNIST detector as a model file: made from the weights of a recorded run, and checked against its record.
+
+The network learned from the whole training set, so the false-alarm rate is calibrated on one half of the official test set and
+measured on the other. The file keeps fewer training features than the run did, to be small enough for a repository; the record
+of this module holds the figures of the file itself beside those of the run.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.documents import Table
+from besnn.data import Dataset, load
+from besnn.detector import Detector
+from besnn.errors import BesnnError, InputError
+from besnn.evaluation import ood_metrics
+from besnn.training.choose_score import fit_scoring
+from besnn.training.record import provenance, read_record, write_record
+from besnn.training.split import split_data
+from experiments.detection import accuracy_of, official_test_set
+from experiments.runs import Run, Workspace, is_recorded
+
+MODEL = Path("models") / "fashion-mnist.safetensors"
+RECORD = "detector.json"
+STORED_ROWS = 1000
+ALPHA = 0.05
+TOLERANCE = 0.002
+"""How far a figure may be from its record: machines round differently, and a few of 10,000 inputs change sides."""
+FEWER_ROWS_TOLERANCE = 0.01
+"""The same for scores of the density, which has fewer rows than the run's."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure of a record and the same figure of the detector."""
+
+    name: str
+    recorded: float
+    found: float
+    tolerance: float = TOLERANCE
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are equal up to the tolerance."""
+        return abs(self.recorded - self.found) <= self.tolerance
+
+
+def keep_weights(detector: Detector, path: Path) -> None:
+    """Save a detector without its densities, which are many times the size of the network and can be fitted again."""
+    network = Detector(
+        detector.model, detector.preprocessing, detector.class_names, detector.recipe, provenance=detector.provenance
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    network.save(path)
+
+
+def make_detector(run: Run, workspace: Workspace, stored_rows: int = STORED_ROWS) -> Detector:
+    """Return the calibrated detector of a recorded run, from its kept weights."""
+    path = workspace.weights(run)
+    if not is_recorded(run, workspace):
+        raise InputError(f"there is no record {workspace.record(run)}: run it first (python -m experiments {run.experiment})")
+    if not path.exists():
+        raise InputError(f"there are no weights {path}: remove the record and run it again with --keep-weights")
+    detector = Detector.load(path)
+    training = load(run.recipe.data.source, split="train", data_dir=workspace.data_dir)
+    split = split_data(training, run.recipe.data, run.recipe.training.seed)
+    score = run.recipe.score.model_copy(update={"stored_rows": stored_rows, "densities": run.recipe.score.densities[:1]})
+    fit_scoring(detector, score, split.training, split.validation)
+    calibration, _ = halves_of_test_set(run, workspace)
+    return detector.calibrate(calibration.inputs, ALPHA)
+
+
+def halves_of_test_set(run: Run, workspace: Workspace) -> tuple[Dataset, Dataset]:
+    """Return one half of the official test set to calibrate on, and the other to measure the false-alarm rate on."""
+    known = official_test_set(run.in_name, run, workspace)
+    order = np.random.default_rng(0).permutation(len(known))
+    return known.subset(np.sort(order[: len(known) // 2])), known.subset(np.sort(order[len(known) // 2 :]))
+
+
+def compare(detector: Detector, run: Run, workspace: Workspace) -> Iterator[Comparison]:
+    """Yield accuracy, false-alarm rate, and AUROC of the paper's score and of the default, beside the record's."""
+    record: dict[str, Any] = read_record(workspace.record(run))
+    known = official_test_set(run.in_name, run, workspace).align_classes(detector.class_names)
+    yield Comparison("accuracy", record["accuracy"], accuracy_of(detector, known))
+    _, other_half = halves_of_test_set(run, workspace)
+    flagged = float(detector.predict(other_half.inputs).is_ood.mean())
+    yield Comparison("false-alarm rate on the half that it was not calibrated on", ALPHA, flagged, tolerance=ALPHA / 2)
+    own = detector.model.default_score
+    names = dict.fromkeys((own, record["default_score"]))
+    in_scores = {name: detector.score(known.inputs, name) for name in names}
+    for set_name in run.unknown:
+        unknown = official_test_set(set_name, run, workspace)
+        for name in names:
+            auroc = ood_metrics(in_scores[name], detector.score(unknown.inputs, name))["auroc"]
+            recorded = record["scores"][name][set_name]["auroc"]
+            tolerance = TOLERANCE if name == own else FEWER_ROWS_TOLERANCE
+            yield Comparison(f"AUROC of {name} on {set_name}", recorded, auroc, tolerance)
+
+
+def check(comparisons: Sequence[Comparison]) -> None:
+    """Refuse a detector whose figures are not those of its record."""
+    if wrong := [each for each in comparisons if not each.agrees]:
+        first = wrong[0]
+        raise BesnnError(f"{first.name} is {first.found:.4f}, but {first.recorded:.4f} in the record: these are other weights")
+
+
+def write_comparisons(comparisons: Sequence[Comparison], run: Run, workspace: Workspace) -> Path:
+    """Write the record of the model file: its figures beside the run's, and where they were measured."""
+    sets = [official_test_set(name, run, workspace) for name in (run.in_name, *run.unknown)]
+    hashes = {file: digest for each in sets for file, digest in each.hashes.items()}
+    fields = {
+        "run": workspace.record(run).relative_to(workspace.results).as_posix(),
+        "recorded_on": read_record(workspace.record(run))["provenance"]["hardware"],
+        "stored_rows": STORED_ROWS,
+        "alpha": ALPHA,
+        "figures": [asdict(each) for each in comparisons],
+        "provenance": provenance(hashes),
+    }
+    path = workspace.results / RECORD
+    write_record(path, fields)
+    return path
+
+
+def detector_table(results: Path) -> Table:
+    """Return the figures of the model file beside those of the run that trained its network."""
+    path = results / RECORD
+    if not path.exists():
+        return Table("The trained detector", (), [], "")
+    fields = read_record(path)
+    rows = [(each["name"], f"{each['recorded']:.4f}", f"{each['found']:.4f}") for each in fields["figures"]]
+    header = ("Figure", f"In its record, {fields['recorded_on']}", f"The file, {fields['provenance']['hardware']}")
+    note = (
+        f"The file keeps {fields['stored_rows']:,} training features instead of 10,000. Networks score in bfloat16 on a GPU "
+        "and in float32 on a CPU. Of the false-alarm rate, the first figure is the rate asked for."
+    )
+    return Table("The trained detector", header, rows, note)

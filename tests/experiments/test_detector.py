@@ -1,0 +1,95 @@
+"""The detector made from kept weights, and the model file in the repository."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from besnn.detector import Detector
+from besnn.errors import BesnnError, InputError
+from besnn.evaluation import ood_metrics
+from besnn.training.record import read_record
+from experiments.detection import measure_detection, official_test_set
+from experiments.detector import ALPHA, MODEL, RECORD, Comparison, check, compare, make_detector
+from experiments.runner import execute
+from experiments.runs import Run, Workspace
+from experiments.suites import table1_runs
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def kept(workspace: Workspace, small: dict[str, tuple[str, ...]], small_generator: tuple[str, ...]) -> tuple[Run, Workspace]:
+    """A recorded run and where it left its weights."""
+    workspace = replace(workspace, keep_weights=True)
+    (run,) = table1_runs("fashion-mnist", [0], (*small["fashion-mnist"], *small_generator), methods=["be-snn"])
+    execute(run, measure_detection, workspace)
+    return run, workspace
+
+
+def test_a_detector_from_kept_weights_has_the_figures_of_its_record(kept: tuple[Run, Workspace]) -> None:
+    run, workspace = kept
+    detector = make_detector(run, workspace)
+    accuracy, false_alarms, *aurocs = found = list(compare(detector, run, workspace))
+    assert detector.threshold is not None
+    assert (detector.threshold.alpha, len(detector.threshold.scores)) == (ALPHA, 45)
+    assert false_alarms.recorded == ALPHA
+    assert accuracy.name == "accuracy"
+    assert [each.name for each in aurocs] == [
+        "AUROC of tempered-entropy on mnist",
+        "AUROC of nearest-neighbour on mnist",
+        "AUROC of tempered-entropy on not-mnist",
+        "AUROC of nearest-neighbour on not-mnist",
+    ]
+    same = [accuracy, *aurocs]  # all 90 training images are stored
+    assert [each.found for each in same] == pytest.approx([each.recorded for each in same], abs=1e-6)
+    check(same)
+    assert len(found) == 6
+
+
+def test_kept_weights_are_a_small_model_file_without_densities(kept: tuple[Run, Workspace]) -> None:
+    run, workspace = kept
+    detector = Detector.load(workspace.weights(run))
+    assert detector.scoring.name == "tempered-entropy"
+    assert not detector.scoring.densities
+    assert detector.recipe == run.recipe
+
+
+def test_other_weights_are_refused(kept: tuple[Run, Workspace]) -> None:
+    run, workspace = kept
+    detector = make_detector(run, workspace)
+    for weight in detector.model.parameters():
+        weight.detach().mul_(-1)
+    with pytest.raises(BesnnError, match=r"in the record: these are other weights"):
+        check(list(compare(detector.to("cpu"), run, workspace)))
+
+
+def test_figures_agree_up_to_a_tolerance() -> None:
+    assert Comparison("accuracy", 0.9229, 0.9233).agrees
+    assert not Comparison("accuracy", 0.9229, 0.9260).agrees
+
+
+def test_missing_files_are_named(kept: tuple[Run, Workspace]) -> None:
+    run, workspace = kept
+    workspace.weights(run).unlink()
+    with pytest.raises(InputError, match=r"there are no weights .*remove the record and run it again with --keep-weights"):
+        make_detector(run, workspace)
+    workspace.record(run).unlink()
+    with pytest.raises(InputError, match=r"there is no record .*python -m experiments table1"):
+        make_detector(run, workspace)
+
+
+@pytest.mark.real_data
+def test_the_model_file_has_its_recorded_figures_on_a_sample(real_data_dir: Path) -> None:
+    (run,) = table1_runs("fashion-mnist", [0], ["data.limit=600"], methods=["be-snn"])
+    workspace = Workspace(ROOT / "results", real_data_dir)
+    detector = Detector.load(ROOT / MODEL)
+    known, mnist = (official_test_set(name, run, workspace) for name in ("fashion-mnist", "mnist"))
+    recorded = {figure["name"]: figure["found"] for figure in read_record(workspace.results / RECORD)["figures"]}
+    predictions = detector.predict(known.inputs)
+    accuracy = float(np.mean(predictions.indices == known.align_classes(detector.class_names).labels))
+    assert accuracy == pytest.approx(recorded["accuracy"], abs=0.04)  # four standard errors of 600 images
+    assert float(predictions.is_ood.mean()) == pytest.approx(ALPHA, abs=0.035)
+    auroc = ood_metrics(predictions.score, detector.score(mnist.inputs))["auroc"]
+    assert auroc == pytest.approx(recorded["AUROC of nearest-neighbour on mnist"], abs=0.02)
