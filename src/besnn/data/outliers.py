@@ -148,7 +148,7 @@ def drawn_strokes(images: Inputs, rng: np.random.Generator) -> Inputs:
     y, x = (np.stack(np.meshgrid(np.arange(h), np.arange(w), indexing="ij")) + 0.5) / max(h, w)
     ink = np.zeros((n, h, w), np.float32)
     corners = rng.uniform(0.1, 0.9, (n, STROKE_CORNERS, 2)) * (h, w) / max(h, w)
-    used: NDArray[np.int64] = rng.integers(2, STROKE_CORNERS + 1, n)  # corners of each polyline
+    used = np.asarray(rng.integers(2, STROKE_CORNERS + 1, n))  # corners of each polyline
     width, softness = rng.uniform(0.02, 0.08, (2, n, 1, 1))
     for corner in range(STROKE_CORNERS - 1):
         (y0, x0), (y1, x1) = (corners[:, corner + i].T[:, :, None, None] for i in (0, 1))
