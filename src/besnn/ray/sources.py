@@ -154,7 +154,7 @@ def parquet_source(
     chunk_rows: int,
     batches: Callable[[Row], Iterator[Batch]],
 ) -> Source:
-    """Open a parquet file, of which row groups are read independently of each other."""
+    """Open a parquet file, whose row groups are read independently of each other."""
     with _open_parquet(location) as table:
         names, metadata = table.schema_arrow.names, table.metadata
     features = choose_columns(names, columns, label, location.name)
