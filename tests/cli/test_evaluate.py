@@ -51,7 +51,7 @@ def test_json_on_standard_output_comes_alone(besnn, moons_model, far):
 def test_in_words(besnn, moons_model, far):
     outcome = besnn("evaluate", moons_model, "--in", "two-moons", "--out", far)
     assert outcome.code == 0
-    assert "On 1,000 known inputs (two-moons)" in outcome.out
+    assert "of 1,000 known inputs (two-moons)" in outcome.out
     assert f"Of 200 unknown inputs ({far})" in outcome.out
     assert f"against {far}: AUROC" in outcome.out
     assert besnn("evaluate", moons_model, "--in", "two-moons", "--out", far, "-q") == (0, "", "")

@@ -163,7 +163,7 @@ def test_a_density_needs_no_validation(detector, fitted):
 def test_names_are_checked(detector, fitted):
     with pytest.raises(InputError, match=r"score.name='bogus' is unknown for be-snn"):
         fit_scoring(detector, ScoreConfig(name="bogus"), fitted.split.training, fitted.split.validation)
-    with pytest.raises(InputError, match="needs at least two validation inputs"):
+    with pytest.raises(InputError, match="needs validation data"):
         fit_scoring(detector, ScoreConfig(name="combined"), fitted.split.training, None)
 
 

@@ -1,4 +1,4 @@
-"""Export: a detector as one file that ONNX Runtime or plain PyTorch runs without besnn."""
+"""Export a detector as one file that ONNX Runtime or plain PyTorch runs without besnn."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ FORMATS = ("onnx", "torch")
 
 
 def export(detector: Detector, path: Path, form: str = "onnx") -> None:
-    """Writes one graph from raw inputs to label, probabilities, score, p-value and flag, with a batch of any size.
+    """Write one graph from raw inputs to label, probabilities, score, p-value and flag, for batches of any size.
 
     Args:
         detector: calibrated.
@@ -39,7 +39,7 @@ def export(detector: Detector, path: Path, form: str = "onnx") -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps to themselves what torch's exporters say about their own internals."""
+    """Suppress what torch's exporters report about their own internals."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -52,7 +52,7 @@ def _quiet() -> Iterator[None]:
 
 
 def export_program(detector: Detector) -> torch.export.ExportedProgram:
-    """The detector as a `torch.export` program with a dynamic batch."""
+    """Return the detector as a `torch.export` program with a dynamic batch size."""
     network = _Tupled(DecisionNetwork(detector)).eval()
     dtype = torch.uint8 if len(detector.input_shape) == 3 else torch.float32
     example = torch.zeros(3, *detector.input_shape, dtype=dtype, device=detector.device)
@@ -61,7 +61,7 @@ def export_program(detector: Detector) -> torch.export.ExportedProgram:
 
 
 class _Tupled(nn.Module):
-    """Gives plain tuples, which every runtime knows."""
+    """Return plain tuples, which every runtime supports."""
 
     def __init__(self, network: DecisionNetwork) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def _write_onnx(program: torch.export.ExportedProgram, detector: Detector, path:
 
 
 def _description(detector: Detector) -> dict[str, object]:
-    """What somebody needs to read the graph's answers."""
+    """Return what is needed to interpret the outputs of the graph."""
     assert detector.threshold is not None
     return {
         "class_names": list(detector.class_names),

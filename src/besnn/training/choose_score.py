@@ -31,7 +31,7 @@ def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> Non
     if name not in names:
         raise InputError(f"score.name={name!r} is unknown for {model.method}: use one of {', '.join(names)}")
     if name == COMBINED and held_out < 2:
-        raise InputError("score.name='combined' needs at least two validation inputs: raise data.validation")
+        raise InputError("score.name='combined' needs validation data, at least two inputs: raise data.validation")
     existing_layers(model, config.layer)
     if name in DENSITIES and len(layer_groups(config.layer)) > 1:
         raise InputError(
