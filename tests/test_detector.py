@@ -105,7 +105,7 @@ def test_a_saved_detector_predicts_the_same_to_the_last_bit(method, score, image
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_a_saved_detector_looks_at_several_layers(tiny_recipe, stripes, tmp_path):
+def test_a_saved_detector_uses_several_layers(tiny_recipe, stripes, tmp_path):
     settings = "backbone.hidden=[4, 4]", "data.calibration=0.4", "score.name=nearest-neighbour", "score.neighbour=3"
     detector = fit_detector(tiny_recipe(*settings, "score.layer=trunk.2+trunk", "training.epochs=1"), stripes).detector
     detector.save(tmp_path / "model.safetensors")
@@ -115,7 +115,7 @@ def test_a_saved_detector_looks_at_several_layers(tiny_recipe, stripes, tmp_path
     np.testing.assert_allclose(loaded.score(stripes.inputs, batch_size=5), detector.score(stripes.inputs), atol=1e-5)
 
 
-def test_the_file_tells_where_it_comes_from(fitted, tmp_path, moons):
+def test_the_file_holds_its_provenance(fitted, tmp_path, moons):
     fitted().save(tmp_path / "model.safetensors")
     _, header = read_model_file(tmp_path / "model.safetensors")
     assert header["recipe"]["training"]["epochs"] == 2
@@ -337,7 +337,7 @@ def test_truncated_foreign_and_absent_files(path, tmp_path, fitted):
 
 
 def altered(path, change):
-    """Writes the file again as somebody would who also fixes its digest."""
+    """Write the file again with a matching digest."""
     tensors, header = read_model_file(path)
     change(tensors, header)
     write_model_file(path, tensors, header)
@@ -386,7 +386,7 @@ WEIGHT = "model/feature_extractor.0.weight"
         lambda tensors, header: header["recipe"]["data"].update(danger="rm -rf"),
     ],
 )
-def test_a_file_that_contradicts_itself_gets_one_line(change, path):
+def test_an_inconsistent_file_is_refused_in_one_line(change, path):
     altered(path, change)
     refused(path, "does not match its own description")
 

@@ -16,7 +16,7 @@ def far(moons):
     return Dataset(moons.inputs + 50, None, (), "far away", {"far": "abc"}, note="made up")
 
 
-def test_a_set_is_scored_in_every_way_there_is(detector, moons):
+def test_a_set_gets_every_score(detector, moons):
     answers = detector._scored_set(moons, None)
     predictions = detector.predict(moons.inputs)
     assert list(answers.scores) == detector.scoring.names

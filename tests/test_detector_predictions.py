@@ -14,7 +14,7 @@ TWO = Predictions(
 )
 
 
-def test_one_row_an_input():
+def test_one_row_per_input():
     assert len(TWO) == 2
     assert list(TWO) == [Prediction("cat", 0.75, 0.5, 0.25, False), Prediction("dog", 0.875, 2.0, 0.01, True)]
 
@@ -32,6 +32,6 @@ def test_some_of_the_rows():
     assert second.indices.tolist() == [1]
 
 
-def test_nothing_in_nothing_out():
+def test_empty_predictions():
     assert len(TWO[:0]) == 0
     assert list(TWO[:0]) == []

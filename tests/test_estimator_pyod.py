@@ -37,7 +37,7 @@ def detector(blobs):
     return BESNNOutlierDetector(contamination=0.1, classifier=BESNNClassifier(epochs=5, random_state=0)).fit(X[:500], y[:500])
 
 
-def test_what_fit_leaves(detector, blobs):
+def test_fitted_attributes(detector, blobs):
     X = blobs[0][:500]
     assert detector.decision_scores_.shape == detector.labels_.shape == (500,)
     assert isinstance(detector.threshold_, float)

@@ -129,7 +129,7 @@ def test_the_surprise_never_falls_as_the_score_rises(reference, score, step):
     assert 0 <= low <= high
 
 
-def test_a_rounding_error_is_no_leap_where_scores_nearly_tie():
+def test_a_rounding_error_does_not_jump_where_scores_nearly_tie():
     generator = torch.Generator().manual_seed(0)
     spread = 2 * torch.rand(700, generator=generator, dtype=torch.float64)
     saturated = math.log(10) - 1e-6 * torch.rand(300, generator=generator, dtype=torch.float64)
@@ -145,6 +145,6 @@ def test_scores_that_differ_by_rounding_alone_are_all_alike():
 
 
 @pytest.mark.parametrize("reference", [[1.0], [1.0, 1.0], [0.0, float("nan")]])
-def test_references_that_tell_nothing_are_refused(reference):
+def test_refuses_constant_or_invalid_references(reference):
     with pytest.raises(InputError, match="reference scores"):
         TailProbability(torch.tensor(reference))

@@ -259,6 +259,6 @@ def test_benjamini_hochberg_bounds_the_false_discovery_rate_of_conformal_p_value
     ("p_values", "q", "message"),
     [([0.5], 0.0, "q=0.0"), ([0.5], 1.0, "q=1.0"), ([1.5], 0.1, "p-value 1.5"), ([[0.5]], 0.1, r"shape \[1, 1\]")],
 )
-def test_benjamini_hochberg_refuses_what_is_no_probability(p_values: list[float], q: float, message: str) -> None:
+def test_benjamini_hochberg_refuses_invalid_probabilities(p_values: list[float], q: float, message: str) -> None:
     with pytest.raises(InputError, match=message):
         benjamini_hochberg(p_values, q)

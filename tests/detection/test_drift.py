@@ -130,7 +130,7 @@ def test_one_call_or_many_come_to_the_same() -> None:
     assert one_by_one.status().alarm_step == at_once.status().alarm_step
 
 
-def test_goes_on_after_a_restart_as_if_nothing_had_happened() -> None:
+def test_continues_exactly_after_a_restart() -> None:
     rng = np.random.default_rng(5)
     running, first, second = monitor_of(0), rng.normal(size=777), rng.normal(size=500) + 0.3
     running.update(first)

@@ -98,7 +98,7 @@ def test_large_matrices_drop_what_cannot_be_read(classes: int, numbered: bool, n
     assert ([label.get_text() for label in figure.axes[0].get_xticklabels()] == names) == named
 
 
-def test_a_name_too_few_is_an_error() -> None:
+def test_a_missing_class_name_is_an_error() -> None:
     with pytest.raises(InputError, match=r"\[2, 2\] for 1 class names"):
         confusion_heat_map([[1, 0], [0, 1]], ["cat"])
 

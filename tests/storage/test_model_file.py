@@ -36,7 +36,7 @@ def test_numbers_that_are_not_finite_are_named(value, dtype, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["be-snn", "deep-ensemble", "batch-ensemble"])
-def test_a_detector_that_looks_at_mirror_images_comes_back_as_one(method, tiny_recipe, stripes, tmp_path):
+def test_a_detector_with_mirror_images_is_restored(method, tiny_recipe, stripes, tmp_path):
     settings = f"method={{name: {method}, members: 3, mirror: true}}", "training.augment.flip=true", "training.epochs=1"
     detector = fit_detector(tiny_recipe(*settings, "backbone.hidden=[4, 4]", "data.calibration=0.4"), stripes).detector
     path = tmp_path / "model.safetensors"
@@ -57,7 +57,7 @@ def test_a_detector_that_looks_at_mirror_images_comes_back_as_one(method, tiny_r
     np.testing.assert_allclose(other[1], mirrored[1], rtol=1e-5)
 
 
-def test_a_network_of_ones_own_looks_at_mirror_images_again(tiny_recipe, stripes, tmp_path):
+def test_a_wrapped_network_with_mirror_images_is_restored(tiny_recipe, stripes, tmp_path):
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
     settings = "method.mirror=true", "training.augment.flip=true", "training.epochs=1", "data.calibration=0.4"
     detector = fit_detector(tiny_recipe(*settings), stripes, feature_extractor=network).detector
@@ -68,7 +68,7 @@ def test_a_network_of_ones_own_looks_at_mirror_images_again(tiny_recipe, stripes
     assert np.array_equal(loaded.score(stripes.inputs), detector.score(stripes.inputs))
 
 
-def test_whether_it_looks_at_mirror_images_is_true_or_false(tiny_recipe, stripes, tmp_path):
+def test_mirror_must_be_true_or_false(tiny_recipe, stripes, tmp_path):
     path = tmp_path / "model.safetensors"
     fit_detector(tiny_recipe("training.epochs=1", "data.calibration=0.4"), stripes).detector.save(path)
     tensors, header = read_model_file(path)
@@ -77,7 +77,7 @@ def test_whether_it_looks_at_mirror_images_is_true_or_false(tiny_recipe, stripes
         Detector.load(path)
 
 
-def test_a_checkpoint_is_no_model(tmp_path):
+def test_a_checkpoint_is_not_a_model_file(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     write_tensor_file(path, FileKind("besnn-checkpoint", 1, "checkpoint", ""), TENSORS, {})
     with pytest.raises(DataError, match=r"'besnn-checkpoint', which is not a besnn model file: .*besnn train"):

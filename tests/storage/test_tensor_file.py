@@ -131,7 +131,7 @@ def test_a_file_cut_off_anywhere_is_noticed(path):
     fails(path, "damaged")
 
 
-def test_what_is_no_such_file(tmp_path):
+def test_files_of_other_kinds_are_refused(tmp_path):
     fails(tmp_path / "absent", "does not exist")
     fails(tmp_path, "is a folder")
     image = tmp_path / "image.png"
@@ -151,7 +151,7 @@ def test_a_newer_version_asks_for_an_upgrade(version, tmp_path):
 
 
 @pytest.mark.parametrize("version", [0, -1, "2", 1.5, None])
-def test_a_version_that_is_none(version, tmp_path):
+def test_invalid_versions_are_refused(version, tmp_path):
     other = tmp_path / "other.safetensors"
     save_file({}, other, metadata={"besnn": json.dumps({"format": "a-format", "version": version})})
     fails(other, "not a besnn thing")

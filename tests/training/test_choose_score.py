@@ -63,7 +63,7 @@ def training_features(detector, fitted, layer):
 
 
 @pytest.mark.parametrize("layer", ["trunk", None, "attic"])
-def test_densities_look_at_training_features_of_the_layer(layer, detector, fitted):
+def test_densities_use_training_features_of_the_layer(layer, detector, fitted):
     config = ScoreConfig(name="nearest-neighbour", neighbour=3, layer=layer)
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     assert detector.layer == ("trunk" if layer == "trunk" else None)
@@ -77,7 +77,7 @@ def test_densities_look_at_training_features_of_the_layer(layer, detector, fitte
 
 
 @pytest.mark.parametrize("layer", ["trunk.3+trunk", "trunk+trunk.3"])
-def test_several_layers_are_looked_at_together(layer, detector, fitted):
+def test_several_layers_are_used_together(layer, detector, fitted):
     config = ScoreConfig(name="nearest-neighbour", neighbour=3, layer=layer)
     fit_scoring(detector, config, fitted.split.training, None)
     assert detector.layer == layer
@@ -95,7 +95,7 @@ def test_several_layers_are_looked_at_together(layer, detector, fitted):
 
 
 @pytest.mark.parametrize("densities", [["nearest-neighbour"], ["nearest-neighbour", "class-gaussian"]])
-def test_only_so_many_rows_are_stored(densities, detector, fitted):
+def test_the_number_of_stored_rows_is_limited(densities, detector, fitted):
     config = ScoreConfig(name="combined", neighbour=50, stored_rows=7, densities=densities)
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     tensors, _ = detector.scoring.state()
@@ -117,7 +117,7 @@ def test_the_combination_refers_to_validation_rows(detector, fitted):
         assert np.array_equal(scores.numpy(), np.sort(detector.score(fitted.split.validation.inputs, name)))
 
 
-def test_auto_takes_the_best_on_made_up_outliers_and_tells(detector, fitted):
+def test_auto_takes_the_best_on_made_up_outliers_and_records_all(detector, fitted):
     fit_scoring(detector, ScoreConfig(neighbour=3), fitted.split.training, fitted.split.validation)
     table = detector.provenance["score_choice"]
     assert list(table) == ["tempered-entropy", "nearest-neighbour", "combined"]
@@ -265,7 +265,7 @@ def test_a_saved_detector_of_layers_apart_scores_the_same(name, detector, fitted
         assert np.array_equal(loaded.score(inputs, score), detector.score(inputs, score)), score
 
 
-def test_a_layer_that_tells_nothing_apart_is_not_combined():
+def test_a_constant_layer_is_not_combined():
     moons = two_moons(60)
     model = SoftmaxClassifier(mlp((2,), (1,), 4), num_classes=2, feature_dim=4)
     torch.nn.init.constant_(model.feature_extractor[0].bias, 100)  # so that layer 1 is a positive number: always one direction
@@ -277,7 +277,7 @@ def test_a_layer_that_tells_nothing_apart_is_not_combined():
         assert (combine(detector, "nearest-neighbour", validation) is not None) == told_apart
 
 
-def test_a_score_that_tells_nothing_apart_is_not_combined():
+def test_a_constant_score_is_not_combined():
     moons = two_moons(60)
     model = SoftmaxClassifier(mlp((2,), (8,), 4), num_classes=2, feature_dim=4)
     torch.nn.init.zeros_(model.head.weight)  # all inputs have the same logits

@@ -20,7 +20,7 @@ from besnn.errors import InputError
 STEPS_AT_ONCE = 65536  # bounds the memory of a long update
 SCORES_AT_ONCE = 128  # compared with each other at once
 
-# Bets that a share of the inputs is strange and has small p-values: (1 − share) + share · ε p^(ε − 1).
+# Bets that a share of the inputs is unusual, with small p-values: (1 − share) + share · ε p^(ε − 1).
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
 EXPONENTS = (0.1, 0.5)
 # Bets on each decile of p-values, which find other changes (inputs too ordinary, a sensor that repeats itself).

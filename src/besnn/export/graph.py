@@ -1,6 +1,6 @@
 """A detector as one network: from raw inputs to decisions, in operations that export.
 
-Where a density, a tail probability or a p-value searches or looks at values in Python, it brings a fixed formula of its own.
+Where a score searches or depends on values in Python, it provides a fixed formula for the export.
 """
 
 from typing import NamedTuple

@@ -68,7 +68,7 @@ def test_the_bound_holds_for_any_numbers(data: np.ndarray) -> None:
         assert not larger[found.error.isfinite()].any()
 
 
-def test_a_query_far_outside_has_no_bound_and_spoils_no_other() -> None:
+def test_a_query_far_outside_has_no_bound_and_does_not_affect_others() -> None:
     queries, rows = normal(20, 64, 0), normal(300, 64, 1)
     alone = CodeEstimator(rows, 320)(queries)
     beside = CodeEstimator(rows, 320)(torch.cat([queries, torch.full((1, 64), 1e6)]))
@@ -121,7 +121,7 @@ def test_codes_are_not_used_without_the_instruction(monkeypatch) -> None:
     assert not codes_work()
 
 
-def test_a_users_default_type_is_no_matter() -> None:
+def test_does_not_depend_on_the_default_dtype() -> None:
     rows = normal(300, 64, 0)
     expected = CodeEstimator(rows, 320)(rows).values
     torch.set_default_dtype(torch.float64)

@@ -35,7 +35,7 @@ def fitted(name: str) -> Density:
 
 @pytest.mark.parametrize("name", DENSITIES)
 class TestEveryDensity:
-    def test_strange_inputs_score_higher(self, name: str) -> None:
+    def test_unusual_inputs_score_higher(self, name: str) -> None:
         density = fitted(name)
         ordinary, strange = density.score(features(60, 1)), density.score(features(60, 2, shift=20.0))
         assert ordinary.shape == (60,)

@@ -1,4 +1,4 @@
-"""Densities of a block of the features: those of the inner density on the block alone, whatever stands beside it."""
+"""Densities of one layer's features equal the same density of these columns alone."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ MAKERS = {
 }
 LABELS = torch.arange(60) % 3
 PLACES = [(0, 4), (3, 2), (5, 4), (0, 9)]
-"""Where blocks of nine features lie: first, in the middle, last, all of them; `(first, width)`."""
+"""Columns of a layer among nine features, `(first, width)`: first, in the middle, last, all of them."""
 
 
 def draw(n: int, seed: int) -> Tensor:
@@ -29,9 +29,9 @@ def draw(n: int, seed: int) -> Tensor:
 
 @dataclasses.dataclass
 class Fits:
-    """A density of a block, and one that was given nothing but the block's columns."""
+    """A density of a layer, and one fitted to the columns of that layer alone."""
 
-    of_block: LayerDensity
+    of_layer: LayerDensity
     of_columns: NearestNeighbourDensity | ClassGaussianDensity
     columns: list[int]
 
@@ -49,18 +49,18 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def fits(kind: str, place: tuple[int, int]) -> Fits:
     columns = list(range(9))[place[0] :][: place[1]]
-    of_block = LayerDensity(MAKERS[kind](), *place)
-    assert of_block.fit(draw(60, 0), LABELS) is of_block
-    return Fits(of_block, MAKERS[kind]().fit(draw(60, 0)[:, :, columns], LABELS), columns)
+    of_layer = LayerDensity(MAKERS[kind](), *place)
+    assert of_layer.fit(draw(60, 0), LABELS) is of_layer
+    return Fits(of_layer, MAKERS[kind]().fit(draw(60, 0)[:, :, columns], LABELS), columns)
 
 
 def test_every_kind_is_tried() -> None:
     assert MAKERS.keys() == DENSITIES.keys()
 
 
-def test_a_block_scores_as_its_columns_alone(fits: Fits) -> None:
+def test_a_layer_scores_as_its_columns_alone(fits: Fits) -> None:
     queries = draw(25, 1)
-    found = fits.of_block.score(queries)
+    found = fits.of_layer.score(queries)
     assert torch.equal(found, fits.of_columns.score(queries[:, :, fits.columns]))
     assert len(found.unique()) > 20
 
@@ -70,26 +70,26 @@ def test_other_columns_do_not_matter_and_its_own_do(fits: Fits) -> None:
     others = [column for column in range(9) if column not in fits.columns]
     changed = queries.clone()
     changed[:, :, others] += 100 * draw(25, 2)[:, :, others]
-    assert torch.equal(fits.of_block.score(changed), fits.of_block.score(queries))
+    assert torch.equal(fits.of_layer.score(changed), fits.of_layer.score(queries))
     for column in (fits.columns[0], fits.columns[-1]):
         changed = queries.clone()
         changed[:, :, column] += 50
-        assert not torch.isclose(fits.of_block.score(changed), fits.of_block.score(queries)).all()
+        assert not torch.isclose(fits.of_layer.score(changed), fits.of_layer.score(queries)).all()
 
 
 def test_a_density_made_of_its_state_scores_the_same(kind: str, fits: Fits) -> None:
-    state = fits.of_block.state()
+    state = fits.of_layer.state()
     assert state.keys() > fits.of_columns.state().keys()
     assert all(tensor.device.type == "cpu" for tensor in state.values())
     again = density_from_state(name_at_layer(kind, "trunk.3+trunk"), state)
     assert isinstance(again, LayerDensity)
     assert type(again.density) is DENSITIES[kind]
     queries = draw(25, 1)
-    assert torch.equal(again.score(queries), fits.of_block.score(queries))
+    assert torch.equal(again.score(queries), fits.of_layer.score(queries))
     assert all(torch.equal(value, state[key]) for key, value in again.state().items())
 
 
-def test_a_state_without_a_block_is_of_all_features(kind: str) -> None:
+def test_a_state_without_a_layer_is_of_all_features(kind: str) -> None:
     density = MAKERS[kind]().fit(draw(60, 0), LABELS)
     again = density_from_state(kind, density.state())
     assert type(again) is DENSITIES[kind]
@@ -97,7 +97,7 @@ def test_a_state_without_a_block_is_of_all_features(kind: str) -> None:
 
 
 @given(kind=st.sampled_from(list(DENSITIES)), layer=st.text("abt. 0+", min_size=1, max_size=12))
-def test_the_name_of_a_block_tells_its_kind(kind: str, layer: str) -> None:
+def test_the_name_of_a_layers_density_contains_its_kind(kind: str, layer: str) -> None:
     assert density_kind(name_at_layer(kind, layer)) == density_kind(kind) == kind
     assert name_at_layer(kind, layer).endswith(layer)
 
@@ -108,7 +108,7 @@ def test_features_that_are_too_few_are_refused_by_the_inner_density(kind: str) -
         density.score(draw(5, 1)[:, :, :7])
 
 
-def test_a_scoring_keeps_blocks_apart_in_its_state() -> None:
+def test_a_score_set_keeps_layers_apart_in_its_state() -> None:
     """Names of which one begins as another does, and tensors of other blocks in the same file."""
     names = {
         name_at_layer(kind, layer): place for kind in MAKERS for layer, place in zip(["t", "t.3"], PLACES[:2], strict=True)

@@ -87,7 +87,7 @@ def test_codes_that_settle_few_queries_are_not_tried_again(monkeypatch: pytest.M
         assert ready._types == kept
 
 
-def test_a_few_strange_queries_do_not_spoil_the_codes_for_others() -> None:
+def test_a_few_unusual_queries_do_not_disable_the_codes() -> None:
     rows = clustered(3000, 64, 1)
     ready = NeighbourSearch(rows)
     before = ready._types

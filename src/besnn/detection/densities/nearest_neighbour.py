@@ -16,7 +16,7 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 Storage = Literal["float16", "int8"]
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 
-EXPORT_SPARE = 8  # the exported network measures so many neighbours on either side of the k-th
+EXPORT_SPARE = 8  # the exported network measures this many neighbours on either side of the k-th
 
 
 class NearestNeighbourDensity(Density):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CPU_BYTES = 30 * 2**20  # about the last cache, and below the 32 MiB from which the system maps memory anew each time
+CPU_BYTES = 30 * 2**20  # about the last cache, and below the 32 MiB from which the system maps new memory each time
 GPU_SHARE = 32  # temporaries take one part in this many of a GPU's memory
 
 GROUP = 32  # columns of which only the nearest is looked at first; a power of two
@@ -38,7 +38,7 @@ EXACT = torch.finfo(torch.float32)
 
 
 def rows_at_once(device: torch.device, row_bytes: int) -> int:
-    """Return how many rows of temporaries, each of so many bytes, to make at once; at least 1.
+    """Return how many rows of temporaries, each of `row_bytes` bytes, to make at once; at least 1.
 
     Example:
         >>> rows_at_once(torch.device("cpu"), 2**20)
@@ -308,7 +308,7 @@ class NeighbourSearch:
         return result
 
     def _judge_codes(self, asked: int, left_open: int) -> None:
-        """Drop codes that leave most queries open and so cost more than they save; a few strange inputs do not count."""
+        """Drop codes that leave most queries open and so cost more than they save; a few unusual inputs do not count."""
         self._asked, self._left_open = self._asked + asked, self._left_open + left_open
         if self._asked >= ENOUGH_QUERIES and 2 * self._left_open > self._asked:
             self._types = self._types[-1:]
@@ -406,7 +406,7 @@ def _table(query: Tensor, value: Tensor, queries: int, width: int) -> Tensor:
 
 
 def _first_places(query: Tensor, queries: int) -> Tensor:
-    """Return where each of 0, 1, ..., queries would first stand in ascending numbers."""
+    """Return where each of 0, 1, ..., queries would be inserted in ascending numbers."""
     return torch.searchsorted(query, torch.arange(queries + 1, device=query.device))
 
 
