@@ -55,7 +55,7 @@ def test_keeps_an_extractor_that_is_a_batch_ensemble_already() -> None:
     assert BatchEnsembleClassifier(extractor, CLASSES, FEATURES, MEMBERS).feature_extractor is extractor
 
 
-def test_converts_a_plain_extractor_as_told() -> None:
+def test_converts_a_plain_extractor() -> None:
     plain = network()
     model = BatchEnsembleClassifier(plain, CLASSES, FEATURES, MEMBERS, norm="member", init=random_sign())
     assert members_of(plain) is None

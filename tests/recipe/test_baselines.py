@@ -1,4 +1,4 @@
-"""Other methods in the place of a recipe's own."""
+"""Overrides that replace a recipe's method."""
 
 import pytest
 import torch
@@ -34,19 +34,19 @@ def test_every_method_takes_every_recipe(name: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_a_recipes_own_method_needs_nothing(name: str) -> None:
+def test_a_recipes_own_method_needs_no_overrides(name: str) -> None:
     assert method_overrides(load_recipe(name), "be-snn") == []
 
 
 @pytest.mark.parametrize("method", BASELINES)
-def test_tuning_our_recipe_moves_no_baseline(method: str) -> None:
+def test_tuning_our_recipe_changes_no_baseline(method: str) -> None:
     tuned = ["training.epochs=99", "training.optimiser.learning_rate=0.5", "training.ramps.entropy.start=0.5"]
     before = recipe_of("fashion-mnist", method)
     after = load_recipe("fashion-mnist", [*tuned, *method_overrides(load_recipe("fashion-mnist", tuned), method)])
     assert after == before
 
 
-def test_a_namesake_of_the_users_own_keeps_its_sections() -> None:
+def test_a_users_recipe_of_the_same_name_keeps_its_sections() -> None:
     content = {"name": "cifar10", "data": {"source": "photos"}, "backbone": {"hidden": [7]}, "training": {"gradient_every": 4}}
     recipe = parse_recipe(content)
     changed = parse_recipe(content, method_overrides(recipe, "softmax"))
@@ -61,7 +61,7 @@ def test_a_score_that_the_method_lacks_gives_way_to_its_own() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-def test_cifar10s_methods_begin_with_one_plain_network_a_seed(seed: int) -> None:
+def test_cifar10s_methods_start_from_one_plain_network_per_seed(seed: int) -> None:
     """What shares the plain recipe, data and seed shares the network; the others are such networks themselves."""
     recipes = {method: reproduction_recipe("cifar10", method, seed, ["data.validation=0.02"]) for method in METHODS}
     pretrained = {method for method, recipe in recipes.items() if recipe.pretraining is not None}
@@ -82,7 +82,7 @@ def test_cifar10s_methods_go_through_the_data_equally_often() -> None:
     assert len({epochs(recipe_of("cifar10", method)) for method in METHODS}) == 1
 
 
-def test_elsewhere_another_method_starts_afresh() -> None:
+def test_in_other_recipes_another_method_has_no_pretraining() -> None:
     """A plain network's settings were chosen for the recipe's own method; a deep ensemble could not have it at all."""
     content = {"name": "mine", "data": {"source": "photos"}, "pretraining": {"epochs": 3}}
     recipe = parse_recipe(content)

@@ -96,7 +96,7 @@ def test_duq_and_gaussian_settings_reach_model_and_objective(tiny_recipe):
 @pytest.mark.parametrize(
     ("name", "shape"), [("convnet", (3, 9, 8)), ("fashion-convnet", (1, 28, 28)), ("cifar-resnet18", (3, 32, 32))]
 )
-def test_a_trunk_is_taken_whole_and_nothing_else(name, shape):
+def test_the_trunk_alone_is_taken(name, shape):
     config = backbone_class()(name=name, hidden=(3, 4), widths=(3, 4, 5), width=2, feature_dim=6, head_dim=7)
     other = build_backbone(config, shape)
     other(torch.rand(8, *shape))  # moves the statistics of BatchNorm, which are part of a trunk

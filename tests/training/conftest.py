@@ -14,12 +14,12 @@ from besnn.training.progress import Reporter, Row
 
 
 class InterruptedRunError(Exception):
-    """Stands for whatever stops a run."""
+    """Stops a run."""
 
 
 @dataclass
 class StopAfter(Reporter):
-    """A reporter that stops the run after so many steps."""
+    """Stops the run after some steps."""
 
     steps: int
 
@@ -31,7 +31,7 @@ class StopAfter(Reporter):
 
 @dataclass
 class Outcome:
-    """What a run came to."""
+    """A trained model and how it was trained."""
 
     model: OODClassifier
     history: list[Row]
@@ -47,7 +47,7 @@ class Outcome:
 
 @pytest.fixture(scope="session")
 def train() -> Callable[..., Outcome]:
-    """Trains on a whole data set; `stop_after` interrupts the run after so many steps."""
+    """Train on a whole data set; `stop_after` interrupts the run after that many steps."""
 
     def run(
         recipe: Recipe,

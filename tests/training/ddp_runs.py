@@ -52,11 +52,11 @@ ODD = {"odd": [], "odd-shares": ["method.own_inputs=true", "method.members=10"]}
 
 
 class InterruptedRunError(Exception):
-    """Stands for whatever stops a run."""
+    """Stops a run."""
 
 
 class StopAfter(Reporter):
-    """Stops a run after so many steps."""
+    """Stops a run after some steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -68,13 +68,13 @@ class StopAfter(Reporter):
 
 
 def train(fabric: Fabric, overrides: list[str], folder: Path, stop_after: int | None = None, resume: bool = False) -> None:
-    """A run on Two Moons; leaves its weights and history beside its run folder."""
+    """A run on Two Moons; writes weights and history next to its run folder."""
     recipe = parse_recipe(TINY, overrides)
     data = two_moons(200)
     source = ArraySource(data.subset(range(100)), fabric.device)
     held_out = ArraySource(data.subset(range(100, 199)), fabric.device)  # a number that two processes cannot halve
     fitted = Preprocessing.fit(source.inputs)
-    preprocessing = Preprocessing((2,), fitted.mean, fitted.std / 5)  # wide data: the entropy's hinge is at work
+    preprocessing = Preprocessing((2,), fitted.mean, fitted.std / 5)  # wide data: the entropy term is active
     torch.manual_seed(0)
     model, objective = build_method(recipe, (2,), 2)
     reporter = Reporter() if stop_after is None else StopAfter(stop_after)

@@ -1,10 +1,10 @@
-"""Trains the same tiny run over and over, killing it at random moments, and prints what came of it as JSON.
+"""Train the same tiny run many times, kill it at random moments, and print the outcome as JSON.
 
     python killed_runs.py FOLDER KILLS
 
 It stays one process that has everything imported; every attempt at a run is a fork of it, ended by SIGKILL or by itself. After
 each kill the checkpoint must be absent or whole; after each finished run the model file's weights are compared with those of a
-run that nobody disturbed.
+run that was not killed.
 """
 
 import hashlib

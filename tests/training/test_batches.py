@@ -138,7 +138,7 @@ def _square(y: int, x: int, frame: int) -> torch.Tensor:
     return blank
 
 
-def test_nothing_asked_for_is_nothing_done():
+def test_without_settings_images_stay_as_they_are():
     assert augment(IMAGES, AugmentConfig()) is IMAGES
     rows = torch.rand(4, 2)
     assert augment(rows, AugmentConfig()) is rows

@@ -65,13 +65,15 @@ def test_a_run_can_be_stopped_at_every_step(train, tiny_recipe, moons, tmp_path,
 
 
 @pytest.mark.parametrize("every", [1, 4, 1000])
-def test_how_often_checkpoints_are_written_changes_nothing(every, train, tiny_recipe, moons, tmp_path, assert_same_weights):
+def test_the_interval_of_checkpoints_has_no_influence(every, train, tiny_recipe, moons, tmp_path, assert_same_weights):
     recipe = tiny_recipe("training.average_from=0.4")
     assert_same_weights(train(recipe, moons, folder=tmp_path, checkpoint_every=every), train(recipe, moons))
 
 
 @pytest.mark.parametrize("patient", [True, False])
-def test_a_pause_leaves_the_first_and_the_last_checkpoint(patient, train, tiny_recipe, moons, tmp_path, monkeypatch):
+def test_with_a_long_pause_only_the_first_and_the_last_checkpoint_are_written(
+    patient, train, tiny_recipe, moons, tmp_path, monkeypatch
+):
     steps = []
 
     def save(path, progress, *rest):
@@ -95,7 +97,7 @@ def test_a_finished_run_trains_no_further(train, tiny_recipe, moons, tmp_path, a
     assert first.history == again.history
 
 
-def test_resuming_where_there_is_nothing_starts_from_the_beginning(train, tiny_recipe, moons, tmp_path, assert_same_weights):
+def test_resuming_without_a_checkpoint_starts_from_the_beginning(train, tiny_recipe, moons, tmp_path, assert_same_weights):
     assert_same_weights(train(tiny_recipe(), moons, folder=tmp_path, resume=True), train(tiny_recipe(), moons))
 
 
@@ -155,7 +157,7 @@ def test_a_checkpoint_that_does_not_fit_gets_one_line(missing, train, tiny_recip
     assert "\n" not in str(caught.value)
 
 
-def test_what_killed_writers_left_is_removed(train, tiny_recipe, moons, tmp_path):
+def test_partial_files_of_killed_runs_are_removed(train, tiny_recipe, moons, tmp_path):
     (tmp_path / ".checkpoint-x8s7.partial.safetensors").write_bytes(b"half")
     (tmp_path / ".log-abcd.partial.csv").write_bytes(b"half")
     (tmp_path / "notes.partial").write_text("mine")

@@ -146,7 +146,7 @@ TRAIN = [
 
 
 def test_the_command_line_makes_the_same_calibrated_model_once(tmp_path):
-    """By itself, with processes of its own, and under torchrun; and wrong use is told once."""
+    """With one process, with processes of its own, and under torchrun; an error is printed once."""
     # `besnn` as a file, as it is when installed: Fabric starts further processes from the file that started the first.
     program = tmp_path / "besnn"
     program.write_text("from besnn.cli import main\n\nif __name__ == '__main__':\n    main()\n")

@@ -89,7 +89,7 @@ def held():
 
 found = {{"usual": faults(), "before": held()}}
 with keep_freed_memory():
-    faults()  # pieces in use here and there keep the first ones from being taken again
+    faults()  # blocks in use keep the first ones from being reused
     found["kept"] = faults()
     torch.ones(4 * {SIZE}, dtype=torch.uint8)
     found["within"] = held()

@@ -98,7 +98,7 @@ def test_the_callers_random_numbers_are_left_alone(tiny_recipe, moons):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_calibration_rows_decide_nothing_but_the_threshold(tiny_recipe, moons):
+def test_calibration_rows_influence_the_threshold_only(tiny_recipe, moons):
     """Other inputs in the calibration rows: the model, its densities and the choice of the score stay to the last bit."""
     recipe = tiny_recipe("score.name=auto", "score.neighbour=3", "training.patience=2", "training.epochs=4")
     fitted = fit_detector(recipe, moons)
@@ -145,7 +145,7 @@ def test_a_mistake_is_noticed_before_training(tiny_recipe, moons):
     for overrides, words in [
         (["score.name=bogus"], r"score.name='bogus' is unknown for be-snn: use one of auto, method"),
         (["method=softmax", "score.name=tempered-entropy"], "'tempered-entropy' is unknown for softmax"),
-        (["score.name=combined", "data.validation=0"], "combined' needs validation data"),
+        (["score.name=combined", "data.validation=0"], "combined' needs at least two validation inputs"),
         (["calibration.alpha=0.01"], r"32 calibration scores are too few for alpha=0.01.*data.calibration=0.2"),
         (["backbone.name=convnet"], "takes images"),
     ]:
@@ -153,7 +153,7 @@ def test_a_mistake_is_noticed_before_training(tiny_recipe, moons):
             fit_detector(tiny_recipe(*overrides), moons, reporter=NotToBeStarted())
 
 
-def test_other_things_than_a_recipe_and_a_dataset_are_refused(tiny_recipe, moons):
+def test_arguments_of_other_types_are_refused(tiny_recipe, moons):
     with pytest.raises(InputError, match="recipe is a str: pass one from load_recipe"):
         fit_detector("two-moons", moons)
     with pytest.raises(InputError, match="data is a ndarray: pass a Dataset"):
@@ -161,7 +161,7 @@ def test_other_things_than_a_recipe_and_a_dataset_are_refused(tiny_recipe, moons
 
 
 @pytest.mark.parametrize("rare", [1, 5])
-def test_classes_without_rows_to_train_on_are_told_of(tiny_recipe, moons, rare):
+def test_classes_without_training_rows_are_reported(tiny_recipe, moons, rare):
     class Listening(Reporter):
         def __init__(self):
             self.said = []
@@ -222,18 +222,16 @@ class CountsSteps(Reporter):
         self.steps += 1
 
 
-def test_a_trained_run_is_scored_and_calibrated_otherwise(tiny_recipe, moons, tmp_path):
+def test_a_trained_run_takes_another_score_and_false_alarm_rate(tiny_recipe, moons, tmp_path):
     first = fit_detector(tiny_recipe(), moons, run_folder=tmp_path).detector
-    otherwise = tiny_recipe(
-        "name=mine", "score.name=class-gaussian", "score.densities=[class-gaussian]", "calibration.alpha=0.2"
-    )
+    changed = tiny_recipe("name=mine", "score.name=class-gaussian", "score.densities=[class-gaussian]", "calibration.alpha=0.2")
     reporter = CountsSteps()
-    second = fit_detector(otherwise, moons, run_folder=tmp_path, resume=True, reporter=reporter).detector
+    second = fit_detector(changed, moons, run_folder=tmp_path, resume=True, reporter=reporter).detector
     assert reporter.steps == 0  # nothing is trained again
     assert_same_model(first, second)
-    afresh = fit_detector(otherwise, moons).detector
-    assert (second.scoring.name, second.threshold.alpha, second.recipe) == ("class-gaussian", 0.2, afresh.recipe)
-    np.testing.assert_array_equal(second.score(moons.inputs), afresh.score(moons.inputs))
+    expected = fit_detector(changed, moons).detector
+    assert (second.scoring.name, second.threshold.alpha, second.recipe) == ("class-gaussian", 0.2, expected.recipe)
+    np.testing.assert_array_equal(second.score(moons.inputs), expected.score(moons.inputs))
 
 
 def test_a_folder_that_streams_gives_the_detector_of_its_arrays(tiny_recipe, stripe_folder, tmp_path):

@@ -1,4 +1,4 @@
-"""Members whose backbone was a plain softmax network first."""
+"""Pretraining: members that start from the trunk of a plain softmax network."""
 
 import shutil
 from dataclasses import dataclass, field, replace
@@ -37,7 +37,7 @@ def recipe_of(tiny_recipe):
 
 @dataclass
 class Count(Reporter):
-    """Notes where each training begins and the steps it takes; stops the whole before one of them."""
+    """Notes where each training starts and counts steps; may stop the run before one of them."""
 
     stop_before: int | None = None
     begun: list[tuple[int, int]] = field(default_factory=list)
@@ -65,7 +65,7 @@ def same_model(one, other):
 
 
 def start_of(recipe, dataset):
-    """The backbone that the members' training would start from."""
+    """Return the backbone that training would start from."""
     fabric = make_fabric(accelerator="cpu")
     source = ArraySource(dataset, fabric.device)
     data = TrainingData(source, None, Preprocessing.fit(source.sample()), num_classes=2)
@@ -166,8 +166,8 @@ def test_a_stopped_plain_network_continues_only_as_itself(overrides, recipe_of, 
 
 
 @pytest.fixture
-def stopped_beside_another(recipe_of, stripes, tmp_path):
-    """Where a run lies that was stopped when its members learned, its kept plain network replaced by that of another seed."""
+def replaced_network(recipe_of, stripes, tmp_path):
+    """A run stopped while its members train, whose stored plain network was replaced by that of another seed."""
     places = {"run_folder": tmp_path / "run", "plain_networks": tmp_path / "plain"}
     with pytest.raises(KeyboardInterrupt):
         fit_detector(recipe_of(), stripes, reporter=Count(PLAIN_STEPS + 5), **places)
@@ -178,17 +178,15 @@ def stopped_beside_another(recipe_of, stripes, tmp_path):
     return places
 
 
-def test_members_do_not_continue_behind_another_plain_network(recipe_of, stripes, stopped_beside_another):
-    shutil.rmtree(stopped_beside_another["run_folder"] / "plain")
+def test_members_do_not_continue_from_another_plain_network(recipe_of, stripes, replaced_network):
+    shutil.rmtree(replaced_network["run_folder"] / "plain")
     with pytest.raises(InputError, match="belongs to another recipe or other data"):
-        fit_detector(recipe_of(), stripes, resume=True, **stopped_beside_another)
+        fit_detector(recipe_of(), stripes, resume=True, **replaced_network)
 
 
-def test_a_run_that_trained_its_plain_network_continues_with_it_whatever_another_one_kept(
-    recipe_of, stripes, stopped_beside_another
-):
+def test_a_run_continues_with_the_plain_network_that_it_trained(recipe_of, stripes, replaced_network):
     """On a GPU two runs that train the same network side by side do not end with the same bits."""
-    continued = fit_detector(recipe_of(), stripes, resume=True, **stopped_beside_another)
+    continued = fit_detector(recipe_of(), stripes, resume=True, **replaced_network)
     assert same_model(continued, fit_detector(recipe_of(), stripes))
 
 
@@ -272,7 +270,7 @@ class NotToBeStarted(Reporter):
         raise AssertionError("training has begun")
 
 
-def test_a_network_of_the_users_own_is_not_trained_twice(recipe_of, stripes):
+def test_the_users_own_network_is_not_pretrained(recipe_of, stripes):
     own = convnet((1, 8, 8), (4,), 5)
     with pytest.raises(InputError, match="pretraining trains the recipe's own backbone: leave it out for a network") as caught:
         fit_detector(recipe_of(), stripes, feature_extractor=own, reporter=NotToBeStarted())
@@ -285,7 +283,7 @@ def test_a_network_of_the_users_own_is_not_trained_twice(recipe_of, stripes):
         (["pretraining.patience=1", "data.validation=0"], r"pretraining\.patience needs validation data"),
         (["training.patience=1", "data.validation=0"], r"training\.patience needs validation data"),
         (["score.name=bogus"], r"score\.name='bogus' is unknown for be-snn"),
-        (["score.name=combined", "data.validation=0"], "'combined' needs validation data"),
+        (["score.name=combined", "data.validation=0"], "'combined' needs at least two validation inputs"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else None,
 )
@@ -336,8 +334,10 @@ def test_the_command_line(stripe_folder, tmp_path, capsys):
         assert "trained 2 epochs" in printed.out
         assert f"wrote {model}" in printed.out
         epochs = [line.split() for line in printed.err.splitlines() if line.startswith("epoch")]
-        told = ["pretraining: the backbone as a plain softmax network", "training: be-snn, from that network's trunk"]
-        assert [line for line in printed.err.splitlines() if not line.startswith("epoch")] == (told if name == "both" else [])
+        messages = ["pretraining: the backbone as a plain softmax network", "training: be-snn, from that network's trunk"]
+        assert [line for line in printed.err.splitlines() if not line.startswith("epoch")] == (
+            messages if name == "both" else []
+        )
         assert not list(tmp_path.rglob("checkpoint*"))
         plain = [words[1] for words in epochs if "entropy" not in words]
         assert plain == (["1", "2", "3"] if name == "both" else [])

@@ -1,4 +1,4 @@
-"""Training that starts from weights somebody trained before: of a model file, or of a network of the user's own."""
+"""Training that starts from weights trained before: those of a model file, or of the user's own network."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def same(one, other):
     return all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
 
 
-def test_the_trunk_comes_from_the_file_and_the_head_starts_afresh(plain):
+def test_the_trunk_comes_from_the_file_and_the_head_is_new(plain):
     detector, path = plain
     backbone = pretrained_backbone(config(path), SHAPE)
     assert same(backbone.trunk, detector.model.feature_extractor.trunk)
@@ -80,7 +80,7 @@ def test_a_recipe_that_starts_from_a_file(frozen, plain, tiny_recipe, stripes, t
     np.testing.assert_allclose(again.score(stripes.inputs), converted.score(stripes.inputs), atol=1e-6)
 
 
-def test_a_network_of_the_users_own_with_its_own_preprocessing(tiny_recipe, stripes, tmp_path):
+def test_the_users_own_network_with_its_own_preprocessing(tiny_recipe, stripes, tmp_path):
     body = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten())
     before = {name: value.clone() for name, value in body.state_dict().items()}
     freeze_weights(body)
@@ -141,14 +141,14 @@ def test_weights_are_read_with_the_checks_of_a_model_file(plain, tmp_path):
 
 def test_wrong_use(plain, tmp_path):
     _, path = plain
-    nothing = tmp_path / "nothing.safetensors"
+    missing = tmp_path / "missing.safetensors"
     with pytest.raises(InputError, match="backbone 'mlp' has no trunk"):
         pretrained_backbone(config(path, name="mlp"), (2,))
-    with pytest.raises(DataError, match=r"nothing\.safetensors' holds no trunk of 'convnet' \(.*\): train one with"):
-        pretrained_backbone(config(nothing), SHAPE)
-    nothing.write_bytes(b"no tensors")
+    with pytest.raises(DataError, match=r"missing\.safetensors' holds no trunk of 'convnet' \(.*\): train one with"):
+        pretrained_backbone(config(missing), SHAPE)
+    missing.write_bytes(b"no tensors")
     with pytest.raises(DataError, match=r"holds no trunk of 'convnet'"):
-        pretrained_backbone(config(nothing), SHAPE)
+        pretrained_backbone(config(missing), SHAPE)
     with pytest.raises(DataError, match=r"holds no trunk of 'convnet' \(Error\(s\) in loading") as caught:
         pretrained_backbone(config(path, hidden=(4, 7)), SHAPE)
     assert "\n" not in str(caught.value)

@@ -28,7 +28,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [path.name for path in path.parent.iterdir()] == ["run.json"]
 
 
-def test_what_json_does_not_know_is_refused_and_the_old_record_stays(tmp_path: Path) -> None:
+def test_numbers_that_json_lacks_are_refused_and_the_old_record_stays(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     write_record(path, {"seconds": 1})
     with pytest.raises(ValueError, match="JSON"):
@@ -37,7 +37,7 @@ def test_what_json_does_not_know_is_refused_and_the_old_record_stays(tmp_path: P
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", None])
-def test_a_file_that_is_no_record_is_told_of_in_one_line(tmp_path: Path, content: str | None) -> None:
+def test_a_file_that_is_not_a_record_is_reported_in_one_line(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "run.json"
     if content is not None:
         path.write_text(content)
@@ -66,12 +66,12 @@ def test_the_commit_is_the_checkouts(monkeypatch):
         assert re.fullmatch(head.stdout.strip() + r"\+?", source_commit.__wrapped__())
 
 
-def test_a_copy_without_history_is_told_its_commit(monkeypatch):
+def test_a_copy_without_history_takes_its_commit_from_the_environment(monkeypatch):
     monkeypatch.setenv("BESNN_COMMIT", "abc123")
     assert source_commit.__wrapped__() == "abc123"
 
 
-def test_a_package_that_merely_lies_in_somebodys_repository_has_no_commit(tmp_path, monkeypatch):
+def test_a_package_inside_another_repository_has_no_commit(tmp_path, monkeypatch):
     monkeypatch.delenv("BESNN_COMMIT", raising=False)
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     copy = tmp_path / "copied.py"
@@ -79,7 +79,7 @@ def test_a_package_that_merely_lies_in_somebodys_repository_has_no_commit(tmp_pa
     assert runpy.run_path(str(copy))["source_commit"]() is None
 
 
-def test_where_there_is_no_git_there_is_no_commit(monkeypatch):
+def test_without_git_there_is_no_commit(monkeypatch):
     monkeypatch.delenv("BESNN_COMMIT", raising=False)
     monkeypatch.setenv("PATH", "")
     assert source_commit.__wrapped__() is None

@@ -36,7 +36,7 @@ def test_closed_forms_without_warm_up(progress):
 
 
 @given(st.sampled_from(NAMES), st.floats(0.01, 0.9), shares)
-def test_warm_up_rises_in_a_line_from_nothing_to_the_schedules_start(name, warmup, progress):
+def test_warm_up_rises_linearly_from_zero(name, warmup, progress):
     schedule = ScheduleConfig(name=name, warmup=warmup, milestones=(0.95,))
     factor = learning_rate_factor(schedule, progress)
     if progress < warmup:
@@ -46,7 +46,7 @@ def test_warm_up_rises_in_a_line_from_nothing_to_the_schedules_start(name, warmu
 
 
 @pytest.mark.parametrize("name", ["cosine", "linear"])
-def test_the_rate_reaches_zero_at_the_end_whatever_the_warm_up(name):
+def test_the_rate_ends_at_zero_with_any_warm_up(name):
     assert learning_rate_factor(ScheduleConfig(name=name, warmup=0.25), 1.0) == pytest.approx(0)
 
 

@@ -17,7 +17,7 @@ from besnn.training.trainer import derive_seed, epoch_order
 
 
 class Watching(Reporter):
-    """Keeps the weights after every step; the model is looked up when the first step is done."""
+    """Keeps the weights after every step; the fixture `train` sets the model."""
 
     def __init__(self):
         self.model, self.weights = None, []
@@ -27,7 +27,7 @@ class Watching(Reporter):
 
 
 def plain_steps(*overrides):
-    """SGD as simple as it gets: full batches, constant rate, nothing else."""
+    """Settings of plain SGD: full batches and a constant rate."""
     simple = ["training.batch_size=1000", "training.schedule.name=constant"]
     simple += ["training.optimiser={learning_rate: 0.1, momentum: 0, weight_decay: 0, clip: 0}"]
     return [*simple, *overrides]
@@ -42,13 +42,13 @@ def test_another_seed_gives_others(train, tiny_recipe, moons):
     assert not torch.equal(one.weights["generator.output.weight"], other.weights["generator.output.weight"])
 
 
-def test_class_features_are_drawn_afresh_at_every_step(train, tiny_recipe, moons):
+def test_class_features_are_drawn_anew_at_every_step(train, tiny_recipe, moons):
     still = ["training.optimiser.learning_rate=1e-20", "method.entropy_weight=0", "method.gradient_weight=0"]
     history = train(tiny_recipe(*plain_steps(), *still), moons).history  # the same batch and the same weights every time
     assert len({row["classification"] for row in history}) == len(history) == 3
 
 
-def test_it_is_the_loop_one_would_write(train, tiny_recipe, moons):
+def test_it_equals_a_loop_written_by_hand(train, tiny_recipe, moons):
     recipe = tiny_recipe("method=softmax", "training.optimiser={learning_rate: 0.1, weight_decay: 0.01, clip: 0.5}")
     trained = train(recipe, moons)
     torch.manual_seed(0)
@@ -126,13 +126,13 @@ def test_fewer_inputs_than_members_that_share_them(train, tiny_recipe, moons):
     assert "\n" not in str(caught.value)
 
 
-def test_rows_that_fill_no_batch_wait_for_another_epoch(train, tiny_recipe, moons):
+def test_an_incomplete_batch_is_left_out(train, tiny_recipe, moons):
     trained = train(tiny_recipe("training.batch_size=50", "training.epochs=2"), moons)
     assert trained.trainer.total_steps == 2 * 3
 
 
 @pytest.mark.parametrize("own_inputs", ["false", "true"])
-def test_history_has_a_row_an_epoch_with_all_terms(own_inputs, train, tiny_recipe, moons):
+def test_history_has_one_row_per_epoch_with_all_terms(own_inputs, train, tiny_recipe, moons):
     recipe = tiny_recipe("training.optimiser.learning_rate=0.02", f"method.own_inputs={own_inputs}")
     history = train(recipe, moons, validation=two_moons(40, seed=1)).history
     assert [row["epoch"] for row in history] == [1, 2, 3]
@@ -213,13 +213,13 @@ def test_terms_come_in_with_their_ramps(train, tiny_recipe, moons):
     assert [sorted({"entropy", "gradient"} & set(row)) for row in history] == [[], ["entropy"], ["entropy", "gradient"]]
 
 
-def test_no_term_at_all_is_a_mistake(train, tiny_recipe, moons):
+def test_an_objective_without_active_terms_is_refused(train, tiny_recipe, moons):
     with pytest.raises(InputError, match=r"no term of the objective.*training\.ramps"):
         train(tiny_recipe("method=softmax", "training.ramps={classification: {start: 0.5}}"), moons)
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_divergence_is_said_in_one_line(epochs, train, tiny_recipe, moons):
+def test_divergence_is_reported_in_one_line(epochs, train, tiny_recipe, moons):
     with pytest.raises(BesnnError, match=r"diverged in epoch 1 .*lower training.optimiser.learning_rate") as caught:
         train(tiny_recipe(*plain_steps(f"training.epochs={epochs}", "training.optimiser.learning_rate=1e38")), moons)
     assert "\n" not in str(caught.value)
@@ -248,7 +248,7 @@ def test_the_callers_random_numbers_are_left_alone(train, tiny_recipe, moons):
     assert torch.equal(after, torch.rand(3))
 
 
-def test_the_model_is_ready_for_use(train, tiny_recipe, moons):
+def test_the_trained_model_is_in_evaluation_mode(train, tiny_recipe, moons):
     assert not train(tiny_recipe(), moons).model.training
 
 

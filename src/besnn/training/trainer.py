@@ -69,7 +69,7 @@ class RunOptions:
     Attributes:
         run_folder: where checkpoints and logs go, a folder for this run alone; None to write nothing.
         resume: continue from the checkpoint in the run folder, if there is one.
-        reporter: is told how training goes.
+        reporter: receives progress and messages.
         checkpoint_every: steps between checkpoints; one more is written at the end of each epoch.
         checkpoint_pause: the least seconds between checkpoints when a single process trains; sooner ones are skipped, except
             for the last. Writing a large network takes longer than the steps in between.
@@ -152,7 +152,7 @@ class Trainer:
         optimiser = build_optimiser(self.model, training.optimiser)
         self.loss_module, self.optimiser = self.fabric.setup(LossModule(self.model, self.objective), optimiser)
         graphed = self.fabric.device.type == "cuda" and self.fabric.world_size == 1
-        self.gradients: Step = GraphedStep(self._gradients) if graphed else self._gradients
+        self.fill_gradients: Step = GraphedStep(self._fill_gradients) if graphed else self._fill_gradients
         self.progress = Progress(self.identity)
         self.kept: dict[str, Tensors] = {}  # the best weights so far, or the average
         self.sums: Terms = {}
@@ -196,7 +196,7 @@ class Trainer:
         x = augment(self.preprocessing(inputs), training.augment)
         torch.manual_seed(derive_seed(training.seed, OBJECTIVE, step))  # the same class features in all processes
         set_learning_rate(self.optimiser, learning_rate_factor(training.schedule, progress))
-        terms = self.gradients(x, labels, term_factors(training, step, progress))
+        terms = self.fill_gradients(x, labels, term_factors(training, step, progress))
         if training.optimiser.clip:
             self.fabric.clip_gradients(
                 self.loss_module, self.optimiser, max_norm=training.optimiser.clip, error_if_nonfinite=False
@@ -211,7 +211,7 @@ class Trainer:
             average_weights(self.kept.setdefault("average", {}), self.model, self.progress.averaged)
         self.options.reporter.step()
 
-    def _gradients(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Terms:
+    def _fill_gradients(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Terms:
         """Fill the parameters' gradients, in place so that a recorded step finds them again, and return the loss terms."""
         self.optimiser.zero_grad(set_to_none=False)
         terms: Terms = self.loss_module(x, labels, factors)
