@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from besnn.data import Status, verify
+from besnn.data.official import official_files
 
 
 @pytest.fixture
 def real_set(real_data_dir: Path) -> Callable[[str], Path]:
-    """The folder of the real data, for a test that needs one set of it; the test is skipped where that is not there."""
+    """Return the folder of the real data for a test that needs one set of it; skip the test if the set is not there."""
 
     def find(name: str) -> Path:
-        if missing := [each.path for each in verify(name, real_data_dir) if each.status is Status.MISSING]:
-            pytest.skip(f"needs {missing[0]}")
+        for file in official_files(name)[1]:
+            if not any((real_data_dir / path).is_file() for path in (file.path, f"{file.path}.gz")):
+                pytest.skip(f"needs {real_data_dir / file.path}")
         return real_data_dir
 
     return find
@@ -23,13 +24,13 @@ def real_set(real_data_dir: Path) -> Callable[[str], Path]:
 
 @dataclass
 class FileServer:
-    """An HTTP server of bytes kept in memory that can break off in the middle of an answer."""
+    """An HTTP server of bytes kept in memory that can break off in the middle of a response."""
 
     url: str
     files: dict[str, bytes] = field(default_factory=dict)
     ranges: bool = True
     break_after: list[int] = field(default_factory=list)
-    """Bytes after which the next answers break off, one entry an answer."""
+    """Bytes after which the next responses break off, one entry per response."""
     requested: list[str | None] = field(default_factory=list)
     """The Range header of every request so far."""
 

@@ -8,7 +8,7 @@ from besnn.errors import InputError
 
 
 @pytest.mark.parametrize("info", available(), ids=lambda info: info.name)
-def test_every_set_is_described_whole(info):
+def test_every_set_is_fully_described(info):
     assert info.description
     assert info.licence
     assert len(set(info.class_names)) == len(info.class_names) >= 2

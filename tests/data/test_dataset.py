@@ -15,7 +15,7 @@ def letters(labels=(0, 1, 2, 1, 0), names=("a", "b", "c")):
     return Dataset(inputs, None if names is None else np.array(labels, np.int64), names or (), name="letters")
 
 
-def test_images_and_tables_are_told_apart():
+def test_images_are_distinguished_from_tables():
     images = Dataset(np.zeros((2, 1, 4, 4), np.uint8), None, (), name="images")
     assert (len(images), images.is_image) == (2, True)
     assert not letters().is_image
@@ -49,7 +49,7 @@ def test_subset_keeps_order_and_names():
 
 
 @pytest.mark.parametrize("stratify", [True, False])
-def test_split_divides_inputs_with_their_labels(stratify):
+def test_split_keeps_inputs_with_their_labels(stratify):
     whole = two_moons(100)
     parts = whole.split(0.5, 20, seed=1, stratify=stratify)
     assert [len(part) for part in parts] == [50, 20, 30]
@@ -68,7 +68,7 @@ def test_align_classes_renumbers_by_name():
     assert letters(names=None).align_classes(["z"]).class_names == ()
 
 
-def test_align_classes_cares_only_for_classes_that_occur():
+def test_align_classes_ignores_classes_that_do_not_occur():
     assert letters(labels=(0, 1)).align_classes(["b", "a"]).labels.tolist() == [1, 0]
     with pytest.raises(InputError, match="the model does not know class 'c'"):
         letters().align_classes(["b", "a"])
@@ -90,20 +90,17 @@ def test_keep_classes_refuses(dataset, words):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "words"), [(letters(names=None), "no labels"), (letters(labels=(1, 1)), r"only one class \(b\)")]
+    ("dataset", "words"),
+    [
+        (letters(names=None), "no labels"),
+        (letters(labels=(1, 1)), r"only one class \(b\)"),
+        (replace(letters(), lost="column 'time' is too fine"), "letters: column 'time' is too fine"),
+    ],
 )
-def test_require_classes_refuses(dataset, words):
+def test_require_classes(dataset, words):
+    assert require_classes(letters()).tolist() == [0, 1, 2, 1, 0]
     with pytest.raises(InputError, match=words):
         require_classes(dataset)
-
-
-def test_require_classes_refuses_what_float32_does_not_hold():
-    with pytest.raises(InputError, match="letters: column 'time' is too fine"):
-        require_classes(replace(letters(), lost="column 'time' is too fine"))
-
-
-def test_require_classes_gives_the_labels():
-    assert require_classes(letters()).tolist() == [0, 1, 2, 1, 0]
 
 
 @given(rows=st.integers(10, 200), share=st.floats(0.1, 0.8), seed=st.integers(0, 9), classes=st.integers(1, 5))
@@ -129,13 +126,13 @@ def test_every_part_has_each_class_in_its_share(sizes, share, seed):
         assert abs(np.sum(labels[part] == label) - size * count / rows) <= slack + 1e-9
 
 
-def test_equal_classes_are_divided_equally():
+def test_equal_classes_are_split_equally():
     labels = np.tile(np.arange(10), 30)
     part, _ = split_indices(300, [0.5], seed=3, labels=labels)
     assert np.bincount(labels[part]).tolist() == [15] * 10
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_the_parts():
     first, second, other = (split_indices(100, [0.5], seed=seed)[0] for seed in (1, 1, 2))
     assert np.array_equal(first, second)
     assert not np.array_equal(first, other)

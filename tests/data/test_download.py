@@ -70,14 +70,14 @@ def test_a_complete_part_is_left_as_it_is(file_server, part):
     assert part.read_bytes() == CONTENT
 
 
-def test_an_address_that_is_not_there_is_asked_once(file_server, part, one_line):
+def test_a_missing_address_is_requested_once(file_server, part, one_line):
     with pytest.raises(DataError) as caught:
         get(file_server, part, "absent")
     one_line(caught, f"{file_server.url}/absent", "404")
     assert len(file_server.requested) == 1
 
 
-def test_giving_up_keeps_what_came(file_server, part, one_line):
+def test_giving_up_keeps_what_has_arrived(file_server, part, one_line):
     file_server.files["file"] = CONTENT
     file_server.break_after = [100_000, 0, 0, 0]
     with pytest.raises(DataError) as caught:
@@ -224,13 +224,13 @@ def served_set(file_server, monkeypatch):
     return info
 
 
-def test_fetch_says_what_there_is_afterwards(served_set, tmp_path):
+def test_fetch_returns_the_status_afterwards(served_set, tmp_path):
     assert {each.status for each in verify("set", tmp_path)} == {Status.MISSING}
     assert [each.path.name for each in fetch("set", tmp_path, progress=False)] == ["0.bin", "1.bin"]
     assert {each.status for each in verify("set", tmp_path)} == {Status.OK}
 
 
-def test_loading_downloads_what_is_absent_once(served_set, file_server, tmp_path):
+def test_loading_downloads_missing_files_once(served_set, file_server, tmp_path):
     for _ in range(2):
         loaded = load("set", data_dir=tmp_path)
         assert loaded.name == "set:train"

@@ -1,33 +1,20 @@
-"""The registry of file formats, extended from outside the package as docs/extending.md shows."""
+"""The registry of file formats, extended from outside the package as docs/extending-format.md shows."""
 
 import json
-from itertools import islice
+import re
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from besnn.cli.options import DATA_HELP
-from besnn.data import FORMATS, ImageSpec, describe_formats, load, rows_from_array, rows_from_cells, stream
+from besnn.data import FORMATS, ImageSpec, describe_formats, load, rows_from_array, stream
 from besnn.data.formats import holds_table
 from besnn.data.sources import Kind, kind_of
 from besnn.errors import DataError, InputError
 
-
-class JsonLines:
-    """One JSON object per line and row."""
-
-    is_table = True
-
-    def columns(self, path):
-        with path.open() as file:
-            return tuple(json.loads(file.readline()))
-
-    def read(self, path, columns, label=None):
-        with path.open() as file:
-            while lines := list(islice(file, 2)):
-                cells = pa.RecordBatch.from_pylist([json.loads(line) for line in lines])
-                yield rows_from_cells(cells, columns, label)
+PAGE = Path(__file__).parents[2] / "docs" / "extending-format.md"
+CODE = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 class Npy:
@@ -46,8 +33,12 @@ class Npy:
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setitem(FORMATS, ".jsonl", JsonLines())
+    """Register JSON lines by the code on the page, and `.npy`; nothing stays registered."""
+    monkeypatch.setitem(FORMATS, ".jsonl", None)
     monkeypatch.setitem(FORMATS, ".npy", Npy())
+    names = {}
+    exec(CODE[0], names)
+    return names
 
 
 @pytest.fixture
@@ -108,6 +99,12 @@ def test_tables_and_arrays_of_rows_hold_tables(tmp_path, table):
     assert holds_table(table)
     assert holds_table(tmp_path / "rows.npy")
     assert not holds_table(tmp_path / "none.npy")
+
+
+def test_the_page_prints_what_it_says(registered, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(CODE[1], registered)
+    assert capsys.readouterr().out.splitlines() == re.findall(r"  # (.+)", CODE[1])
 
 
 def test_the_help_of_the_command_line_names_every_format():

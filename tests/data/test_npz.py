@@ -53,11 +53,11 @@ def test_blocks_cover_all_rows_in_order(path, order):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.float32])
-def test_a_column_that_float32_does_not_hold_is_told_of(path, dtype):
+def test_a_column_that_float32_does_not_hold_is_reported(path, dtype):
     times = (1_700_000_000 + np.arange(2500)).astype(dtype)  # as float32 they are what they are
     np.savez(path, X=np.column_stack([np.zeros_like(times), times]))
-    told, _, _ = load_file(path).lost.partition(" and varies")
-    assert told == ("" if dtype is np.float32 else "column 1 reaches 1.7e+09")
+    lost, _, _ = load_file(path).lost.partition(" and varies")
+    assert lost == ("" if dtype is np.float32 else "column 1 reaches 1.7e+09")
 
 
 def test_a_bad_row_stops_loading_and_says_which(path):
@@ -108,7 +108,7 @@ def test_bad_archives(path, name, one_line):
     one_line(caught, str(path))
 
 
-def test_files_that_are_no_archives(path, one_line):
+def test_files_that_are_not_archives(path, one_line):
     np.savez(path, X=POINTS)
     whole = path.read_bytes()
     damaged = bytearray(whole)

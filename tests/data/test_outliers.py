@@ -32,7 +32,7 @@ def test_every_kind_keeps_shape_and_dtype_and_leaves_its_inputs_alone(n, channel
         (two_moons(20).inputs, TABLE_OUTLIERS),
     ],
 )
-def test_seed_and_kind_alone_decide(inputs, kinds):
+def test_outliers_depend_only_on_inputs_seed_and_kind(inputs, kinds):
     everything = made_up_outliers(inputs, seed=5)
     assert list(everything) == list(kinds)
     other = made_up_outliers(inputs, seed=6)
@@ -52,7 +52,7 @@ def test_shuffling_keeps_every_images_pixels(kind):
         assert not np.array_equal(image, other)
 
 
-def test_patches_move_whole():
+def test_patches_are_moved_as_a_whole():
     images = photos(n=5, height=9, width=10)
     shuffled = made_up_outliers(images, kinds=["shuffled-patches"])["shuffled-patches"]
     assert np.array_equal(shuffled[:, :, 8:], images[:, :, 8:])
@@ -141,7 +141,7 @@ def test_grey_images_have_no_colours_to_mix():
         made_up_outliers(photos(channels=1), kinds=["mixed-channels"])
 
 
-def test_permuted_columns_keep_each_column_and_break_their_tie():
+def test_permuted_columns_keep_each_column_and_lose_their_correlation():
     rows = np.repeat(np.arange(500, dtype=np.float32)[:, None], 2, axis=1)
     made = made_up_outliers(rows, kinds=["permuted-columns"])["permuted-columns"]
     assert np.array_equal(np.sort(made, axis=0), rows)

@@ -122,7 +122,7 @@ def is_lost(column):
 
 
 @given(st.integers(0, 2**31), st.integers(-20, 45), st.integers(-14, 0), st.integers(1, 50))
-def test_what_is_lost_does_not_depend_on_how_rows_come(seed, size, share, cut):
+def test_the_result_does_not_depend_on_the_blocks(seed, size, share, cut):
     column = 10.0**size * (1 + 10.0**share * np.random.default_rng(seed).normal(size=(60, 1)))
     whole, cut_up = rounding_of(column).loss(), rounding_of(column[:0], column[:cut], column[cut:]).loss()
     assert bool(whole) == bool(cut_up) == is_lost(column[:, 0])
@@ -130,9 +130,9 @@ def test_what_is_lost_does_not_depend_on_how_rows_come(seed, size, share, cut):
 
 def test_the_column_is_named_with_its_size_and_its_spread():
     table = np.column_stack([np.zeros(400), TIMES])
-    told = "reaches 1.7e+09 and varies by 399, which float32 does not hold: standardise it first"
-    assert rounding_of(table).loss() == f"column 1 {told}"
-    assert rounding_of(table[:7], table[7:]).loss(("size", "time")) == f"column 'time' {told}"
+    extent = "reaches 1.7e+09 and varies by 399, which float32 does not hold: standardise it first"
+    assert rounding_of(table).loss() == f"column 1 {extent}"
+    assert rounding_of(table[:7], table[7:]).loss(("size", "time")) == f"column 'time' {extent}"
 
 
 @pytest.mark.parametrize(
@@ -155,5 +155,5 @@ def test_a_column_that_is_too_large():
     assert rounding_of(np.geomspace(1e59, 1e60, 5)[:, None]).loss().startswith("column 0 reaches 1e+60")
 
 
-def test_no_rows_lose_nothing():
+def test_an_empty_table_loses_nothing():
     assert rounding_of().loss() == rounding_of(np.zeros((0, 3))).loss() == ""

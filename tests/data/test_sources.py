@@ -19,7 +19,7 @@ def sources(tmp_path):
     return tmp_path
 
 
-def test_every_kind_is_told_and_loaded(sources):
+def test_every_kind_is_recognised_and_loaded(sources):
     expected = {
         "images": (Kind.FOLDER, (2, 3, 5, 6)),
         "table.csv": (Kind.TABLE, (2, 2)),
@@ -33,14 +33,14 @@ def test_every_kind_is_told_and_loaded(sources):
     assert kind_of(sources / "images" / "a" / "1.png") is Kind.IMAGE
 
 
-def test_a_built_in_name_goes_before_a_folder_of_that_name(sources, monkeypatch):
+def test_a_built_in_name_takes_precedence_over_a_folder(sources, monkeypatch):
     monkeypatch.chdir(sources)
     (sources / "images").rename("digits")
     assert kind_of("digits") is Kind.BUILT_IN
     assert load("./digits").inputs.shape == (2, 3, 5, 6)
 
 
-def test_images_are_brought_to_the_form_asked_for(sources):
+def test_images_are_brought_to_the_requested_size(sources):
     spec = ImageSpec(8, channels=3)
     for name in (sources / "images", sources / "pictures.npz", "digits:test"):
         assert load(name, image=spec).inputs.shape[1:] == (3, 8, 8)
