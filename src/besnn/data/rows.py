@@ -69,6 +69,7 @@ def numbered_batches(blocks: Iterable[Rows], batch_size: int, start: int = 0) ->
             yield batch(inputs[slot], errors[slot], start + place)
         start += full
         rest, errors = [inputs[full:]], errors[full:]
+        del rows, inputs  # or they would stay in memory while the next rows are read
     if errors:
         yield batch(rest[0], errors, start)
 
@@ -148,7 +149,7 @@ def rows_from_numbers(
 ) -> Rows:
     """Convert a table `[n, d]` to float32; a number that is not finite there is an error, in the words of `explain`."""
     with np.errstate(over="ignore"):
-        inputs = numbers.astype(np.float32)
+        inputs = numbers.astype(np.float32, order="C")
     errors = [""] * len(inputs)
     finite = np.isfinite(inputs)
     for row in np.flatnonzero(~finite.all(axis=1)).tolist():

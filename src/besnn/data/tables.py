@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from besnn.data.rows import Label, Rows, rows_from_numbers
 from besnn.errors import DataError, one_line
 
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 8192
 BLOCK_BYTES = 1 << 20
 
 # What a cell must look like to be read as a number. NaN and infinity are refused, so their names are not in it.
@@ -95,7 +95,7 @@ def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | 
         >>> rows.inputs.tolist(), rows.errors, rows.labels
         ([[3.0, 1.0], [0.0, 0.0]], ['', "column 'x' is not a finite number ('two')"], ['a', 'b'])
     """
-    numbers = np.empty((cells.num_rows, len(columns)))
+    numbers = np.empty((cells.num_rows, len(columns)), order="F")  # columns are written one by one
     for column, name in enumerate(columns):
         numbers[:, column] = _to_numbers(cells.column(name))
 
