@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from besnn.data.dataset import Inputs
 from besnn.errors import InputError
 
+STROKE_CORNERS = 6
+
 
 def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed: int = 0) -> dict[str, Inputs]:
     """Return outliers by kind, each of the shape and dtype of `inputs`.
@@ -139,16 +141,16 @@ def scrambled_phases(images: Inputs, rng: np.random.Generator) -> Inputs:
 
 
 def drawn_strokes(images: Inputs, rng: np.random.Generator) -> Inputs:
-    """Random polylines drawn with a soft pen, in two colours of an image: shapes that belong to no data set.
+    """Draw random polylines with a soft pen, in two colours of an image: shapes that belong to no data set.
 
-    The background is the colour of an image's corner, the pen is the colour of the same image that differs most from it.
+    The background is the colour of the image's first corner; the pen is the colour in that image that differs most from it.
     """
     n, _, h, w = images.shape
     background, pen = _two_colours(images[rng.permutation(n)])
     y, x = (np.stack(np.meshgrid(np.arange(h), np.arange(w), indexing="ij")) + 0.5) / max(h, w)
     ink = np.zeros((n, h, w), np.float32)
     corners = rng.uniform(0.1, 0.9, (n, STROKE_CORNERS, 2)) * (h, w) / max(h, w)
-    used = np.asarray(rng.integers(2, STROKE_CORNERS + 1, n))  # corners of each polyline
+    used: NDArray[np.int64] = rng.integers(2, STROKE_CORNERS + 1, (n,))  # corners of each polyline
     width, softness = rng.uniform(0.02, 0.08, (2, n, 1, 1))
     for corner in range(STROKE_CORNERS - 1):
         (y0, x0), (y1, x1) = (corners[:, corner + i].T[:, :, None, None] for i in (0, 1))
@@ -161,11 +163,8 @@ def drawn_strokes(images: Inputs, rng: np.random.Generator) -> Inputs:
     return np.rint(blended).astype(np.uint8)
 
 
-STROKE_CORNERS = 6
-
-
 def _two_colours(images: Inputs) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The colour of each image's first corner, and its pixel that differs most from it, `[n, c, 1, 1]` each."""
+    """Return the colour of each image's first corner, and of the pixel that differs most from it, `[n, c, 1, 1]` each."""
     pixels = images.reshape(*images.shape[:2], -1).astype(np.float32)
     background = pixels[:, :, :1]
     farthest = np.abs(pixels - background).sum(axis=1).argmax(axis=1)
