@@ -91,7 +91,7 @@ def test_every_weight_gets_fast_weights(network):
     assert bool(plain_layers) == (network.share == ["trunk"])
 
 
-# --- what is kept ---
+# --- state that is kept ---
 
 
 def test_mixed_training_modes_are_kept():
@@ -166,7 +166,7 @@ def test_redrawn_attention_starts_as_torchs():
     assert float(redrawn.out_proj.weight.detach().abs().max()) < 1
 
 
-# --- what is tied ---
+# --- tied weights ---
 
 
 def test_module_used_in_two_places_is_one():

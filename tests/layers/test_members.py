@@ -108,7 +108,7 @@ def test_ones():
     assert torch.equal(drawn(ones()), torch.ones(2, COUNT // 2, dtype=torch.float64))
 
 
-def test_layers_start_as_told():
+def test_layers_use_the_initialiser():
     layer = BatchEnsembleLinear(100, 50, members=100, init=normal(0.1))
     assert float(layer.r.detach().std()) == pytest.approx(0.1, rel=0.1)
     assert float(layer.s.detach().std()) == pytest.approx(0.1, rel=0.1)

@@ -1,6 +1,6 @@
-"""BatchNorm for each member, against one of torch's own for each member; shared, it is torch's own.
+"""BatchNorm per member, against one of torch's per member.
 
-Every test runs twice: by torch's operations, and as on a GPU.
+Every test runs twice: with torch's operations, and as on a GPU.
 """
 
 import copy
@@ -23,11 +23,11 @@ NORMS = {
 OPTIONS = [{}, {"eps": 0.1}, {"momentum": 0.5}, {"momentum": None}, {"affine": False}, {"track_running_stats": False}]
 
 
-@pytest.fixture(params=["torch's", "quick"], autouse=True)
+@pytest.fixture(params=["torch", "kernels"], autouse=True)
 def use_kernels(request, as_on_a_gpu):
-    if request.param == "quick":
+    if request.param == "kernels":
         as_on_a_gpu()
-    return request.param == "quick"
+    return request.param == "kernels"
 
 
 @pytest.fixture(params=NORMS.values(), ids=NORMS.keys())
@@ -75,7 +75,7 @@ def test_conversion_copies_the_state_to_every_member(kind, shake):
     assert norm.num_batches_tracked == plain.num_batches_tracked
 
 
-def test_the_quick_way_is_taken(kind, use_kernels):
+def test_kernels_are_used_in_training_of_maps(kind, use_kernels):
     member_norm, _, spatial = kind
     norm, x = member_norm(CHANNELS, members=MEMBERS), torch.randn(MEMBERS * BATCH, CHANNELS, *spatial)
     assert (norm(x).grad_fn.name() == "_NormaliseBackward") == (use_kernels and bool(spatial))
@@ -170,7 +170,7 @@ def test_rows_that_members_do_not_divide(kind):
         member_norm(CHANNELS, members=3)(torch.randn(4, CHANNELS, *spatial))
 
 
-def test_what_torch_refuses_is_refused(kind):
+def test_input_that_torch_rejects(kind):
     member_norm, _, spatial = kind
     norm = member_norm(CHANNELS, members=MEMBERS)
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):

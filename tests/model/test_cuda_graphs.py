@@ -1,4 +1,4 @@
-"""Replaying: when it begins, what it gives, and that whatever goes wrong the network itself answers."""
+"""Replaying: when it begins, what it returns, and that the network itself runs if anything goes wrong."""
 
 import copy
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def test_begins_after_the_warm_up(replayed):
     assert recorder.replays == 3  # the trial at the third batch, then two batches
 
 
-def test_every_shape_has_its_own_and_only_so_many_do(replayed):
+def test_each_shape_has_its_own_recording_up_to_a_limit(replayed):
     recorder = Recorder()
     network = replayed(recorder)
     for rows in (1, 2, 3, 4):
@@ -57,15 +57,15 @@ def test_every_shape_has_its_own_and_only_so_many_do(replayed):
     assert recorder.made == 2
 
 
-def test_what_cannot_be_recorded_runs_as_it_is(replayed):
-    recorder = Recorder(error=RuntimeError("looks at its data"))
+def test_a_network_that_cannot_be_recorded_runs_as_it_is(replayed):
+    recorder = Recorder(error=RuntimeError("depends on its data"))
     network = replayed(recorder)
     for _ in range(6):
         assert network(torch.ones(2))[0].tolist() == [2.0, 2.0]
     assert recorder.made == 1
 
 
-def test_a_recording_with_other_answers_is_not_used(replayed):
+def test_a_recording_with_different_results_is_not_used(replayed):
     recorder = Recorder(factor=3.0)
     network = replayed(recorder)
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Features of inner layers: by hand in float64, and what scaling each to unit length promises."""
+"""Features of layers: by hand in float64, and the cosines that scaling to unit length gives."""
 
 import math
 
@@ -35,7 +35,7 @@ def test_a_map_is_averaged_over_the_fields_of_a_grid(height, width):
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (3, 1, 2), (2, 3, 5, 6)])
-def test_what_is_no_larger_map_is_only_flattened(shape):
+def test_other_outputs_are_only_flattened(shape):
     rows = draw(2, *shape)
     assert torch.equal(on_grid(rows), rows.reshape(2, -1))
 
@@ -72,7 +72,7 @@ def test_one_layer_is_not_scaled_and_its_map_has_no_places():
     np.testing.assert_allclose(layer_features({"a": [maps]}, "a", 2, torch.float64), maps.numpy().mean((2, 3)).reshape(2, 3, 4))
 
 
-def test_features_have_the_type_asked_for():
+def test_features_have_the_given_dtype():
     rows = torch.randn(2 * 3, 4, 8, 8, dtype=torch.bfloat16)
     assert layer_features({"a": [rows], "b": [rows]}, "a+b", 2, torch.float32).dtype == torch.float32
 
@@ -96,20 +96,20 @@ def test_layers_apart_stand_side_by_side_each_as_it_would_alone():
         unique=True,
     ).map(tuple)
 )
-def test_what_is_written_is_what_is_read(blocks):
-    layer = ",".join("+".join(block) for block in blocks)
-    assert layer_groups(layer) == blocks
+def test_groups_are_read_as_written(groups):
+    layer = ",".join("+".join(group) for group in groups)
+    assert layer_groups(layer) == groups
     names = layer_names(layer)
-    assert sorted(names) == sorted({name for block in blocks for name in block})  # each once
+    assert sorted(names) == sorted({name for group in groups for name in group})  # each once
 
 
-def test_a_layer_in_two_blocks_is_read_once_in_the_order_of_mention():
+def test_a_layer_in_two_groups_is_named_once_in_order():
     assert layer_groups("c+a,b,a,a+c") == (("c", "a"), ("b",), ("a",), ("a", "c"))
     assert layer_names("c+a,b,a,a+c") == ("c", "a", "b")
 
 
 @pytest.mark.parametrize("layer", ["a,a", "a,b,a", "a+b,c,a+b"])
-def test_nothing_is_looked_at_twice(layer):
+def test_the_same_group_twice(layer):
     with pytest.raises(InputError) as refused:
         layer_names(layer)
     assert str(refused.value) == f"layer {layer!r} names the same layers twice: leave one of them out"

@@ -40,7 +40,7 @@ def test_evidence_and_features_are_the_models(model, preprocessing):
         torch.testing.assert_close(evidence, model.evidence(plain), rtol=1e-4, atol=1e-4)
 
 
-def test_features_of_an_inner_layer(model, preprocessing):
+def test_features_of_a_layer(model, preprocessing):
     with torch.no_grad():
         evidence, inner = InferenceNetwork(model, preprocessing, "trunk")(PIXELS)
         torch.testing.assert_close(evidence, InferenceNetwork(model, preprocessing)(PIXELS)[0])
@@ -52,7 +52,7 @@ def test_features_of_an_inner_layer(model, preprocessing):
     torch.testing.assert_close(inner, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_an_inner_map_is_averaged_over_its_places(model, preprocessing):
+def test_a_layers_map_is_averaged_over_its_places(model, preprocessing):
     with torch.no_grad():
         _, inner = InferenceNetwork(model, preprocessing, "trunk.0")(PIXELS)
         extractors = model.extractors()
@@ -146,7 +146,7 @@ def test_classes_are_frozen_where_they_were_not(tiny_recipe, preprocessing):
         assert torch.equal(network(PIXELS)[0], network(PIXELS)[0])
 
 
-def test_a_layer_that_is_not_there(model, preprocessing):
+def test_an_unknown_layer(model, preprocessing):
     with pytest.raises(InputError, match="no layer 'attic'"):
         InferenceNetwork(model, preprocessing, "attic")
     with pytest.raises(InputError, match="no layer 'attic'"):
@@ -174,7 +174,7 @@ def test_holds_no_second_copy_of_the_extractor(model, preprocessing):
 
 
 class Unknown(nn.Module):
-    """A network that no ensemble can hold."""
+    """A network that cannot be converted."""
 
     def __init__(self):
         super().__init__()
@@ -184,7 +184,7 @@ class Unknown(nn.Module):
         return torch.tanh(x.flatten(1) @ self.weight.t())
 
 
-def test_a_network_that_no_ensemble_can_hold_runs_as_it_is():
+def test_a_network_that_cannot_be_converted_runs_as_it_is():
     model = SoftmaxClassifier(Unknown(), num_classes=3, feature_dim=4).eval()
     preprocessing = Preprocessing.fit(PIXELS)
     with torch.no_grad():
@@ -203,12 +203,12 @@ def test_a_deep_copy_is_independent(model, preprocessing):
 
 
 def in_turn(upright, mirrored):
-    """Member by member `[members, ...]`, every second of them from what it says of mirror images."""
+    """Outputs `[members, ...]`, those of every second member for mirror images."""
     return torch.stack([(upright, mirrored)[member % 2][member] for member in range(len(upright))])
 
 
 class TestMirrorImages:
-    """Every second member looks at mirror images; what each sees is worked out from the networks as they were trained."""
+    """Every second member gets mirror images; the expected outputs come from the trained networks."""
 
     @pytest.fixture(params=["be-snn", "deep-ensemble", "batch-ensemble"])
     def build(self, request, tiny_recipe):
@@ -272,7 +272,7 @@ class TestMirrorImages:
         torch.testing.assert_close(features, in_turn(*(by_hand(model, view, ["1", "3"]) for view in (x, x.flip(3)))))
 
     @torch.no_grad()
-    def test_networks_that_no_ensemble_can_hold(self, preprocessing):
+    def test_networks_that_cannot_be_converted(self, preprocessing):
         model = DeepEnsemble([Unknown() for _ in range(3)], num_classes=3, feature_dim=4, mirror=True).eval()
         x = preprocessing(PIXELS)
         evidence, _ = InferenceNetwork(model, preprocessing)(PIXELS)
@@ -301,7 +301,7 @@ class TestMirrorImages:
 
 
 class TestGpuPath:
-    """What a GPU runs, on a CPU: the same modules, with plain PyTorch in place of the kernels."""
+    """The GPU path on a CPU: the same modules, with plain PyTorch instead of the kernels."""
 
     def model(self, **options):
         torch.manual_seed(0)
@@ -343,7 +343,7 @@ class TestGpuPath:
         assert 0 < (features - mirrored(raw)[1]).norm() / features.norm() < 0.02
 
     @torch.no_grad()
-    def test_weights_of_products_are_kept_in_its_type(self, network, raw):
+    def test_weights_of_products_are_kept_in_its_dtype(self, network, raw):
         with torch.inference_mode():
             network._on_gpu(raw)
         assert not any(parameter.is_inference() for fused in network._fused for parameter in fused.parameters())
@@ -352,7 +352,7 @@ class TestGpuPath:
         assert {parameter.dtype for parameter in network.extractors.parameters()} == {torch.float32}
 
     @torch.no_grad()
-    def test_is_left_where_the_machine_cannot_do_it(self, network, raw, monkeypatch):
+    def test_is_not_used_if_the_machine_cannot_run_it(self, network, raw, monkeypatch):
         def fail(self, x):
             raise RuntimeError("no such unit")
 
@@ -361,7 +361,7 @@ class TestGpuPath:
         assert network._fused == ()
 
     @torch.no_grad()
-    def test_is_left_where_it_gives_other_answers(self, network, raw, monkeypatch):
+    def test_is_not_used_if_it_gives_different_results(self, network, raw, monkeypatch):
         monkeypatch.setattr(ConvReLU, "forward", lambda self, x: 2 * torch.relu(self.conv(x)))
         assert torch.equal(network._on_gpu(raw)[0], network(raw)[0])
         assert network._fused == ()
@@ -373,14 +373,14 @@ class TestGpuPath:
         assert network._fused == ()
 
     @torch.no_grad()
-    def test_moving_the_network_makes_it_anew(self, network, raw):
+    def test_moving_the_network_drops_its_fused_form(self, network, raw):
         network._on_gpu(raw)
         network.to("cpu")
         assert network._fused is None
 
-    @pytest.mark.skipif(torch.cuda.is_available(), reason="here members do run side by side")
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU members run in parallel")
     @torch.no_grad()
-    def test_members_run_one_after_the_other_where_they_cannot_side_by_side(self, network, raw):
+    def test_members_run_one_after_the_other_if_not_in_parallel(self, network, raw):
         expected, tried = network._on_gpu(raw), []
 
         def graphs(plain, example):

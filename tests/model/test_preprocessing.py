@@ -48,13 +48,13 @@ def test_a_column_far_from_zero_keeps_its_spread():
     assert Preprocessing.fit(rows).std.item() == pytest.approx((2 / 3) ** 0.5)
 
 
-def test_what_is_far_stays_finite_and_in_order():
+def test_distant_inputs_stay_finite_and_in_order():
     preprocessing = Preprocessing.fit(torch.tensor([[0.0], [2.0]]))
     far = preprocessing(torch.tensor([[-torch.inf], [-3e38], [-100.0], [100.0], [3e38], [torch.inf]]))
     assert far.flatten().tolist() == [-FARTHEST, -FARTHEST, -101, 99, FARTHEST, FARTHEST]
 
 
-def test_another_shape_is_refused():
+def test_another_shape():
     preprocessing = Preprocessing.fit(torch.rand(5, 3))
     with pytest.raises(InputError, match=r"shape \[4\], but the model was trained on \[3\]"):
         preprocessing(torch.rand(5, 4))
@@ -63,7 +63,7 @@ def test_another_shape_is_refused():
 @pytest.mark.parametrize(
     ("mean", "std"), [(torch.zeros(2), torch.ones(3)), (torch.zeros(1), torch.ones(1)), (torch.zeros(3), torch.zeros(3))]
 )
-def test_numbers_that_do_not_fit_the_input_are_refused(mean, std):
+def test_mean_or_std_that_does_not_fit_the_input(mean, std):
     with pytest.raises(InputError, match="one of each per channel"):
         Preprocessing((3, 8, 8), mean, std)
 

@@ -46,7 +46,7 @@ def test_smallest_method():
 
 
 @pytest.mark.parametrize("missing", ["features", "evidence", "log_probabilities"])
-def test_a_method_must_say_all_three(missing):
+def test_a_method_must_define_all_three(missing):
     unfinished = type("Unfinished", (Smallest,), {missing: getattr(OODClassifier, missing)})
     with pytest.raises(TypeError, match=missing):
         unfinished()
@@ -77,8 +77,8 @@ def test_a_row_passes_through_its_own_member(model):
 
 
 @pytest.fixture(params=METHODS)
-def looks_twice(request):
-    """Builds a model of images, and its twin that looks at mirror images with every second member; both untrained."""
+def with_and_without_mirror(request):
+    """Build a model of images and its twin with mirror images for every second member; both untrained."""
 
     def build(members):
         torch.manual_seed(0)
@@ -96,8 +96,8 @@ def images():
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 4])
-def test_every_second_member_sees_mirror_images_in_evaluation(members, looks_twice, images):
-    for model in (models := looks_twice(members)):
+def test_every_second_member_sees_mirror_images_in_evaluation(members, with_and_without_mirror, images):
+    for model in (models := with_and_without_mirror(members)):
         model.eval().freeze_classes(16)
     plain, mirrored = models
     before = images.clone()
@@ -110,16 +110,16 @@ def test_every_second_member_sees_mirror_images_in_evaluation(members, looks_twi
     assert torch.equal(images, before)
 
 
-def test_nobody_sees_mirror_images_in_training(looks_twice, images):
-    plain, mirrored = (model.train() for model in looks_twice(MEMBERS))
+def test_no_mirror_images_in_training(with_and_without_mirror, images):
+    plain, mirrored = (model.train() for model in with_and_without_mirror(MEMBERS))
     twin = copy.deepcopy(mirrored).eval().train()
     expected = plain.features(images)
     assert torch.equal(mirrored.features(images), expected)
     assert torch.equal(twin.features(images), expected)
 
 
-def test_rows_that_stand_member_major_are_not_mirrored(looks_twice, images):
-    plain, mirrored = (model.eval() for model in looks_twice(5))
+def test_member_major_rows_are_not_mirrored(with_and_without_mirror, images):
+    plain, mirrored = (model.eval() for model in with_and_without_mirror(5))
     assert torch.equal(mirrored.feature_rows(images), plain.feature_rows(images))
 
 

@@ -14,7 +14,7 @@ STAGES = [f"trunk.stage{number}" for number in (1, 2, 3, 4)]
 
 @pytest.fixture
 def narrow():
-    """A network of the same depth, quick to run, with BatchNorm statistics and weights that are not the initial ones."""
+    """A network of the same depth, fast to run, with BatchNorm statistics and weights that are not the initial ones."""
     network = cifar_resnet18(feature_dim=6, width=4).double()
     for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
         for values in (norm.weight, norm.running_var):
@@ -89,7 +89,7 @@ def test_members_with_fast_weights_of_one_are_the_plain_network(norm, mode, narr
 
 
 @pytest.mark.parametrize("layer", [*STAGES, "trunk", "head"])
-def test_its_fold_and_its_inner_layers_are_its_own(layer, narrow):
+def test_folded_outputs_and_layer_outputs(layer, narrow):
     ensemble = batch_ensemble(narrow, 3, norm="member").eval()
     x = images()
     seen = {}
@@ -108,7 +108,7 @@ def test_the_penalty_has_the_gradients_of_a_plain_double_backward(narrow):
     torch.manual_seed(1)
     objective = BESNNObjective(entropy_weight=0, gradient_weight=0.5)
     objective(model, x, labels, {"classification": 0})["gradient"].backward()
-    quick = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     torch.manual_seed(1)
     rows = tile(x, 2).requires_grad_()
@@ -117,8 +117,8 @@ def test_the_penalty_has_the_gradients_of_a_plain_double_backward(narrow):
     distances = (features - class_features[:, None]).square().sum(-1).mean(-1)  # [members, batch, classes]
     (gradient,) = torch.autograd.grad(distances.neg().exp().sum(), rows, create_graph=True)
     (0.5 * (gradient.flatten(1).square().sum(1) - 1).square().mean()).backward()
-    assert len(quick) > 60
-    for name, expected in quick.items():
+    assert len(found) > 60
+    for name, expected in found.items():
         torch.testing.assert_close(model.get_parameter(name).grad, expected)
 
 

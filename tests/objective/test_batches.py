@@ -125,8 +125,8 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow  # new processes import everything anew
-def test_two_processes_have_what_one_would_have(tmp_path):
+@pytest.mark.slow  # new processes import everything again
+def test_two_processes_have_the_rows_of_one(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "COVERAGE_"))}
     command = [sys.executable, "-W", "ignore", "-c", PROCESS]
     processes = [subprocess.Popen([*command, str(rank), str(tmp_path)], env=environment) for rank in (0, 1)]
@@ -134,7 +134,7 @@ def test_two_processes_have_what_one_would_have(tmp_path):
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert first == second
     assert first["processes"] == 2
-    assert first["gathered"] == torch.arange(24.0).view(2, 6, 2).tolist()  # the undivided batch, in order
+    assert first["gathered"] == torch.arange(24.0).view(2, 6, 2).tolist()  # the whole batch, in order
     assert first["labels"] == [0, 10, 1, 11]
     assert not first["has_gradient"]
     assert first["sum"] == [2.0, 10.0]
@@ -142,7 +142,7 @@ def test_two_processes_have_what_one_would_have(tmp_path):
     assert first["steps"] == 1
 
 
-def test_a_process_alone_keeps_what_it_has():
+def test_a_single_process_keeps_its_rows():
     rows = torch.ones(3, 2, requires_grad=True)
     assert process_count() == 1
     assert gather_rows(rows, dim=1).equal(rows)

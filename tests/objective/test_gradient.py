@@ -90,10 +90,10 @@ GEOMETRIES = [
 ]
 
 
-def penalty_gradients(network: nn.Module, x: Tensor, quick: bool) -> list[Tensor]:
+def penalty_gradients(network: nn.Module, x: Tensor, twice: bool) -> list[Tensor]:
     network.zero_grad()
     x = x.clone().requires_grad_()
-    if quick:
+    if twice:
         with TwiceDifferentiable():
             y = network(x)
     else:
@@ -109,16 +109,16 @@ def test_gradients_of_the_penalty_equal_the_plain_double_backward(layer, shape, 
     torch.manual_seed(0)
     network = nn.Sequential(layer(2, 4, **geometry), nn.Softplus(), layer(4, 4, kernel_size=1), nn.Tanh()).double()
     x = torch.randn(5, 2, *shape, dtype=torch.float64)
-    for quick, plain in zip(penalty_gradients(network, x, True), penalty_gradients(network, x, False), strict=True):
-        torch.testing.assert_close(quick, plain, rtol=1e-10, atol=1e-12)
+    for found, plain in zip(penalty_gradients(network, x, True), penalty_gradients(network, x, False), strict=True):
+        torch.testing.assert_close(found, plain, rtol=1e-10, atol=1e-12)
 
 
 def test_gradients_pass_batch_norm_relu_and_pooling():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 3, 2)).double()
     x = torch.randn(6, 1, 10, 10, dtype=torch.float64)
-    for quick, plain in zip(penalty_gradients(network, x, True), penalty_gradients(network, x, False), strict=True):
-        torch.testing.assert_close(quick, plain, rtol=1e-9, atol=1e-12)
+    for found, plain in zip(penalty_gradients(network, x, True), penalty_gradients(network, x, False), strict=True):
+        torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-12)
 
 
 def test_second_derivatives_by_finite_differences():

@@ -77,7 +77,7 @@ def test_input_is_not_tiled_before_the_first_layer(untiled_network):
     first.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape))
     folded(x)
     assert seen[0][0] == 2
-    assert seen[0].numel() == x.numel() or untiled_network.share  # what is shared may change the size in front
+    assert seen[0].numel() == x.numel() or untiled_network.share  # a shared layer before it may change the size
 
 
 def test_same_input_gives_the_same_output_and_is_left_alone(network):

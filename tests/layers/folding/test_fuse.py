@@ -47,7 +47,7 @@ def test_first_blocks_of_all_members_become_one():
     ],
     ids=["stride", "oblong", "not a power of two", "many taps", "groups", "padding by name"],
 )
-def test_what_the_kernel_cannot_take_is_left_to_cudnn(conv):
+def test_convolutions_that_the_kernel_does_not_support(conv):
     plain = nn.Sequential(conv, nn.ReLU(), nn.MaxPool2d(2)).eval()
     folded, x = fold(batch_ensemble(plain, MEMBERS)), torch.randn(2, conv.in_channels, 12, 12)
     fused = fuse(copy.deepcopy(folded))

@@ -36,7 +36,7 @@ def test_the_last_call_counts_where_a_layer_runs_twice():
     assert torch.equal(output, inner)
 
 
-def test_several_layers_in_the_order_asked_for():
+def test_several_layers_in_the_given_order():
     network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4))
     x = torch.randn(5, 2)
     output, *inner = WithLayerOutputs(network, "1", "0", "1")(x)
@@ -45,7 +45,7 @@ def test_several_layers_in_the_order_asked_for():
         assert torch.equal(found, network[:depth](x))
 
 
-def test_nothing_is_held_on_to():
+def test_no_output_is_kept():
     network = WithLayerOutputs(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "0", "1")
     network(torch.randn(1, 2))
     assert not network._outputs
@@ -75,7 +75,7 @@ def test_it_copies_and_exports():
         torch.testing.assert_close(found, wanted)
 
 
-def test_folding_keeps_the_tap():
+def test_folding_keeps_layer_outputs():
     network = nn.Sequential(BatchEnsembleLinear(2, 3, members=4), nn.Tanh(), BatchEnsembleLinear(3, 5, members=4))
     x = torch.randn(6, 2)
     output, *inner = fold(network, "1", "0")(x)

@@ -9,7 +9,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
+from besnn.layers.folding.fuse import FirstBlock
 from besnn.layers.gpu import kernels, scale_and_norm
 
 pytest.importorskip("triton", reason="needs Triton, which is made for Linux")
@@ -148,7 +151,7 @@ def test_a_model_in_bfloat16_as_a_whole(interpreted):
     assert_close(got, scale_and_norm.combine([(x.double(), scale.double())], shift.double()), torch.bfloat16, torch.bfloat16)
 
 
-def test_where_they_do_not_run_they_are_not_available(caplog, monkeypatch):
+def test_kernels_are_not_available_without_a_gpu(caplog, monkeypatch):
     monkeypatch.setattr(kernels, "_works", {})
     for _ in range(2):
         assert not kernels.available(torch.device("cpu"))  # without the interpreter
@@ -158,7 +161,7 @@ def test_where_they_do_not_run_they_are_not_available(caplog, monkeypatch):
 
 
 @pytest.mark.parametrize("trouble", ["capture", "memory"])
-def test_a_trial_at_a_bad_time_is_made_again(trouble, monkeypatch):
+def test_a_trial_that_could_not_run_is_repeated(trouble, monkeypatch):
     def no_memory(*arguments):
         raise torch.cuda.OutOfMemoryError
 
@@ -193,3 +196,22 @@ def test_they_compile_for_a_gpu(wide, tmp_path, monkeypatch):
         signature = {name: "constexpr" if name in chosen else types.get(name, "i32") for name in kernel.arg_names}
         source = triton.compiler.ASTSource(kernel, signature, chosen)
         assert ".visible .entry" in triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"]
+
+
+@pytest.mark.parametrize("size", [(8, 8), (15, 13)])
+def test_max_pool(size, interpreted):
+    x = torch.randn(3, 20, *size).contiguous(memory_format=torch.channels_last)
+    x[0, 0, 1, 1] = torch.nan
+    pooled = interpreted(kernels.max_pool, x)
+    assert pooled.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(pooled, F.max_pool2d(x, 2), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("channels", "kernel", "padding", "bias"), [(1, 3, 1, True), (3, 3, 0, False), (2, 5, 2, True)])
+@torch.no_grad()
+def test_first_block(channels, kernel, padding, bias, interpreted):
+    convs = [nn.Conv2d(channels, 16, kernel, padding=padding, bias=bias) for _ in range(MEMBERS)]
+    block, x = FirstBlock(convs), torch.randn(5, channels, 9, 10)
+    found = interpreted(kernels.first_block, x, block.filters, block.bias, kernel, padding)
+    expected = torch.stack([F.max_pool2d(torch.relu(conv.double()(x.double())), 2) for conv in convs])
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)

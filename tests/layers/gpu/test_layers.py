@@ -15,9 +15,9 @@ from besnn.objective import BESNNObjective
 
 @sdpa_kernel(SDPBackend.MATH)  # the one attention that torch differentiates twice
 def step(module, x):
-    """What a training step with a gradient penalty finds and leaves: outputs, gradients, state."""
+    """Outputs, gradients and state after a training step with a gradient penalty."""
     module, x = copy.deepcopy(module).train(), x.clone().requires_grad_()
-    outputs = [y for y in tree_leaves(module(x * 1)) if y.is_floating_point()]  # some overwrite what they get
+    outputs = [y for y in tree_leaves(module(x * 1)) if y.is_floating_point()]  # some overwrite their input
     loss = sum(y.sin().sum() for y in outputs)
     (of_x,) = torch.autograd.grad(loss, x, create_graph=True, allow_unused=True, materialize_grads=True)
     (loss + of_x.square().sum()).backward()
@@ -38,7 +38,7 @@ def test_networks_give_the_same_as_on_a_gpu(network, norm, as_on_a_gpu):
     torch.testing.assert_close(step(ensemble, x), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_the_quick_way_is_taken_for_maps_only(as_on_a_gpu):
+def test_kernels_are_used_for_maps_only(as_on_a_gpu):
     as_on_a_gpu()
     assert BatchEnsembleConv2d(3, 4, 3, members=2)(torch.rand(4, 3, 5, 5)).grad_fn.name() == "_ScaleShiftBackward"
     assert "_ScaleShift" not in BatchEnsembleLinear(5, 4, members=2)(torch.rand(4, 3, 5)).grad_fn.name()
@@ -94,7 +94,7 @@ def test_bfloat16_as_on_a_gpu(whole, as_on_a_gpu):
         torch.testing.assert_close(gradient.double(), expected, rtol=0, atol=0.05 * float(expected.abs().max()))
 
 
-def test_what_is_refused_is_refused_as_on_a_gpu(as_on_a_gpu):
+def test_bad_input_is_rejected_as_on_a_gpu(as_on_a_gpu):
     as_on_a_gpu()
     layer = BatchEnsembleConv2d(3, 4, 3, members=3)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Scales and BatchNorms written by hand against torch's own, gradients and gradients of gradients included."""
+"""Scales and BatchNorms against torch's own, with their gradients and gradients of gradients."""
 
 import warnings
 from types import SimpleNamespace
@@ -117,7 +117,7 @@ def test_a_third_derivative_of_normalise_is_refused():
 @pytest.mark.parametrize(
     ("function", "plain"), [(scale_shift, plain_scale_shift), (first_output, plain_normalise)], ids=["scale", "norm"]
 )
-def test_only_some_gradients_are_wanted(function, plain, wanted, x):
+def test_only_some_gradients_are_needed(function, plain, wanted, x):
     inputs = [
         value.detach().requires_grad_(is_wanted)
         for value, is_wanted in zip([x, coefficients(), coefficients()], wanted, strict=True)
@@ -195,7 +195,7 @@ def with_kernels(monkeypatch):
 
 
 @pytest.mark.usefixtures("with_kernels")
-def test_only_maps_on_a_gpu_are_quick():
+def test_kernels_are_used_for_maps_on_a_gpu():
     assert use_kernels(OnGPU(2, 3, 4))
     assert not use_kernels(torch.rand(2, 3, 4))
     assert not use_kernels(OnGPU(2, 3))
@@ -205,7 +205,7 @@ def test_only_maps_on_a_gpu_are_quick():
 
 @pytest.mark.usefixtures("with_kernels")
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, FakeTensorMode, forward_ad.dual_level])
-def test_where_nothing_is_to_be_learnt_or_all_looked_into_torchs_operations_are_used(context):
+def test_kernels_are_not_used_without_gradients_or_where_operations_are_recorded(context):
     with context():
         assert not use_kernels(OnGPU(2, 3, 4))
     assert use_kernels(OnGPU(2, 3, 4))
@@ -225,15 +225,15 @@ def test_where_nothing_is_to_be_learnt_or_all_looked_into_torchs_operations_are_
 )
 def test_transforms_tracers_and_compilers_see_torchs_operations(transform):
     def function(x):
-        quick.append(use_kernels(OnGPU(2, 3, 4)))
+        used.append(use_kernels(OnGPU(2, 3, 4)))
         return 2 * x
 
-    quick = []
+    used = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.jit, that it is old
         transform(function)(torch.ones(2))
-    assert quick
-    assert not any(quick)
+    assert used
+    assert not any(used)
 
 
 def test_the_gradient_of_a_frozen_scale_keeps_no_map(x):

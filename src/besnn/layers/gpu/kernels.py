@@ -16,7 +16,7 @@ from torch import Tensor
 
 try:
     import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]  # not on every machine, and without types
-    import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]  # likewise
+    import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]  # the same
 except ImportError:
     triton = None
 
