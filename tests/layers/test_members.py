@@ -7,9 +7,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from besnn.errors import InputError
-from besnn.layers import BatchEnsembleLinear, initialiser, mirror_views, normal, ones, random_sign, split_members, tile
+from besnn.layers import (
+    BatchEnsembleLinear,
+    batch_ensemble,
+    fast_parameters,
+    initialiser,
+    mirror_views,
+    normal,
+    ones,
+    random_sign,
+    split_members,
+    tile,
+)
 
 COUNT = 20_000
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
@@ -125,6 +137,14 @@ def test_by_name(name, mean, std):
     values = drawn(initialiser(name))
     assert float(values.mean()) == pytest.approx(mean, abs=0.05)
     assert float(values.std()) == pytest.approx(std, abs=0.02)
+
+
+def test_signs_in_the_first_layer_only():
+    network = batch_ensemble(nn.Sequential(nn.Linear(100, 5), nn.Linear(5, 3)), 2, init=initialiser("first"))
+    first, *later = fast_parameters(network)
+    assert first is network[0].r
+    assert {-1.0, 1.0} == set(first.flatten().tolist())
+    assert all(bool((weights == 1).all()) for weights in later)
 
 
 @pytest.mark.parametrize("name", ["uniform", "", "ones:2", "Normal"])

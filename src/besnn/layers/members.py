@@ -96,9 +96,9 @@ def random_sign(probability: float = 0.5) -> Initialiser:
 
 
 def first_layer_signs() -> Initialiser:
-    """Return ±1 for the first weights that are filled and 1 for all later ones (TabM): only the first layer differs.
+    """Start the first fast weights to be filled as ±1 and all later ones as 1 (TabM): members differ in the first layer only.
 
-    The initialiser counts what it has filled, so use it for one network only.
+    The initialiser counts its calls, so use it for one network only.
     """
     fill, filled = random_sign(), 0
 
@@ -116,7 +116,7 @@ def ones() -> Initialiser:
 
 
 def initialiser(name: str) -> Initialiser:
-    """Return the initialiser called `normal`, `sign` or `ones`, optionally with its number as in `normal:0.5`.
+    """Return the initialiser called `normal`, `sign`, `first` or `ones`, optionally with its number as in `normal:0.5`.
 
     >>> initialiser("sign:0.8")(torch.empty(2, 3)).abs().tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]

@@ -1,19 +1,22 @@
-"""What a BE-SNN minimises: classification + λ1 Σ_c R_c + λ2 GP, for each member, averaged over members."""
+"""The loss of a BE-SNN: classification + λ1 Σ_c R_c + λ2 GP per member, averaged over members.
+
+R_c is the entropy regulariser: the generated features of a class must be as spread as the data's features of that class.
+"""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from besnn.checks import check_choice, check_inputs, check_weights
+from besnn.checks import check_choice, check_inputs, check_labels, check_weights
 from besnn.errors import InputError
 from besnn.model import BESNN
-from besnn.objective.batches import rows_and_labels
-from besnn.objective.entropy import Estimator, check_estimator
+from besnn.objective.batches import gather_rows, rows_and_labels
+from besnn.objective.entropy import Estimator, check_estimator, grouped_entropy
 from besnn.objective.gradient import TwiceDifferentiable, gradient_penalty
 from besnn.objective.kernel import OverClasses, kernel_cross_entropy, summed_kernel
-from besnn.objective.regulariser import entropy_regulariser
 
 
 @dataclass(frozen=True)
@@ -24,18 +27,17 @@ class BESNNObjective:
         entropy_weight: λ1.
         gradient_weight: λ2.
         over_classes: whether the classification loss sums or averages over classes.
-        k: which neighbour the entropy estimates use.
+        k: the neighbour that the entropy estimates use.
         estimator: the entropy estimator, `"kl"` or `"kpn"`.
         squared_norm: penalise the squared norm of the gradient (the paper) or the norm (DUQ's published code).
-        match_counts: compare entropies of equally many points, see `entropy_regulariser`.
+        match_counts: estimate entropies from equally many points, see `entropy_regulariser`.
         entropy_per_dimension: measure entropies in nats per dimension, see `entropy_regulariser`.
-        samples: class features drawn a class at each call; the model's own number if None.
+        samples: class features to draw per class at each call; the model's own number if None.
         label_smoothing: of the classification loss, see `kernel_cross_entropy`.
-        own_inputs: deal the batch out to the members (`besnn.objective.rows`) instead of showing all of it to each.
+        own_inputs: split the batch among the members (`besnn.objective.batches`) instead of giving all of it to each.
             Classification and penalty estimate the same loss, from N times as many inputs for the same work; entropies are
-            those of N times fewer points.
+            estimated from N times fewer points.
 
-    >>> import torch
     >>> from besnn.layers import BatchEnsembleLinear
     >>> model = BESNN(BatchEnsembleLinear(2, 8, members=4), num_classes=2, feature_dim=8, members=4, noise_dim=8, hidden_dim=8)
     >>> terms = BESNNObjective()(model, torch.randn(16, 2), torch.arange(16) % 2)
@@ -66,20 +68,19 @@ class BESNNObjective:
     def __call__(
         self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
-        """The weighted terms, each a scalar: the mean over members of `per_member`."""
+        """Return the weighted terms, each a scalar: the mean over members of `per_member`."""
         return {name: term.mean() for name, term in self.per_member(model, x, labels, factors).items()}
 
     def per_member(
         self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
-        """The weighted terms of each member.
+        """Return the weighted terms of each member.
 
         Args:
             model: the BE-SNN.
             x: inputs `[batch, ...]`, not tiled.
             labels: integers `[batch]`.
-            factors: what multiplies a term, by its name; 1 where absent. A term of factor or weight 0 is neither computed nor
-                returned.
+            factors: multiply terms, by name; 1 unless given. A term of factor or weight 0 is neither computed nor returned.
 
         Returns:
             `[members]` each: `classification`, `entropy`, `gradient`.
@@ -107,6 +108,83 @@ class BESNNObjective:
             kernel = summed_kernel(distances)
             terms["gradient"] = gradient_penalty(kernel, rows, self.squared_norm, reduction="none").mean(1)
         return {name: weights[name] * term for name, term in terms.items()}
+
+
+def entropy_regulariser(
+    features: Tensor,
+    labels: Tensor,
+    class_features: Tensor,
+    k: int = 3,
+    estimator: Estimator = "kl",
+    match_counts: bool = False,
+    per_dimension: bool = True,
+) -> Tensor:
+    """Compute Σ_c max(0, Ĥ(Φ(x) | y = c) − Ĥ(E_c)) / d, over the classes of which the batch holds more than k inputs.
+
+    The data's entropy is a threshold: no gradient passes to `features`. If processes share a batch, each uses the entropy of
+    the whole batch, since the bias of an estimate depends on the number of points.
+
+    Args:
+        features: Φ(x), `[members, batch, d]`.
+        labels: y, integers `[batch]`, or `[members, batch]` for members with inputs of their own.
+        class_features: E, `[members, classes, samples, d]`, samples > k.
+        k: the neighbour that the entropy estimates use.
+        estimator: `"kl"` or `"kpn"`, see `knn_entropy`.
+        match_counts: estimate both entropies of a class from equally many points: the estimators' bias depends on the count,
+            and equal biases cancel in the difference.
+        per_dimension: measure entropies in nats per dimension. In nats they grow with d, and a weight of 1 that suits two
+            dimensions dominates the classification loss in hundreds.
+
+    Returns:
+        `[members]`.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> features, labels = torch.randn(1, 8, 2, generator=generator), torch.zeros(8, dtype=torch.int64)
+    >>> narrow = 0.1 * torch.randn(1, 2, 16, 2, generator=generator)
+    >>> entropy_regulariser(features, labels, narrow) > 0, entropy_regulariser(features, labels, 100 * narrow)
+    (tensor([True]), tensor([0.]))
+    """
+    check_estimator(k, estimator)
+    _check_shapes(features, class_features, k)
+    classes, samples = class_features.shape[1:3]
+    check_labels(labels, num_classes=classes, batch=features.shape[1], members=features.shape[0])
+    features, labels = gather_rows(features, dim=1), gather_rows(labels, dim=-1)
+    sample_groups = torch.zeros(samples, dtype=torch.int64, device=labels.device)
+    if match_counts:
+        labels, sample_groups = _match_counts(labels, classes, samples)
+    threshold, valid = grouped_entropy(features, labels, classes, k, estimator)
+    entropy, _ = grouped_entropy(class_features, sample_groups, 1, k, estimator)
+    shortfall = torch.where(valid, (threshold - entropy[..., 0]).relu(), 0.0).sum(-1)
+    return shortfall / features.shape[-1] if per_dimension else shortfall
+
+
+def _match_counts(labels: Tensor, classes: int, samples: int) -> tuple[Tensor, Tensor]:
+    """Return groups, −1 for ignored points, in which class c has min(its count in the batch, samples) points on both sides.
+
+    Returns:
+        Groups of the data, as `labels`, and of the class features, `[classes, samples]` or `[members, classes, samples]`.
+    """
+    belongs = labels[..., None] == torch.arange(classes, device=labels.device)
+    rank = torch.where(belongs, belongs.cumsum(-2) - 1, 0).sum(-1)
+    sample = torch.arange(samples, device=labels.device)
+    return torch.where(rank < samples, labels, -1), torch.where(sample < belongs.sum(-2)[..., None], 0, -1)
+
+
+def _check_shapes(features: Tensor, class_features: Tensor, k: int) -> None:
+    if features.ndim != 3 or class_features.ndim != 4:
+        raise InputError(
+            f"features {list(features.shape)} and class features {list(class_features.shape)}: "
+            "expected [members, batch, d] and [members, classes, samples, d]"
+        )
+    if (features.shape[0], features.shape[-1]) != (class_features.shape[0], class_features.shape[-1]):
+        raise InputError(
+            f"features {list(features.shape)} and class features {list(class_features.shape)} differ in members or "
+            "dimensions: take both from one model"
+        )
+    if class_features.shape[2] <= k:
+        raise InputError(
+            f"samples={class_features.shape[2]} class features are too few for k={k}: draw at least {k + 1} or lower k"
+        )
 
 
 def active_terms(weights: Mapping[str, float], factors: Mapping[str, float] | None) -> dict[str, float]:
