@@ -10,9 +10,9 @@ from besnn.data import load
 from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
 from besnn.training.record import write_record
-from experiments.detection import Measured, measure_detection
+from experiments.detection import measure_detection
 from experiments.runner import make_record
-from experiments.runs import Run, Workspace, reproduction_recipe, task_of
+from experiments.runs import Measured, Run, Workspace, reproduction_recipe, task_of
 
 CONVERSION = "conversion"
 BEFORE, AFTER = "before conversion", "after conversion"

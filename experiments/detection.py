@@ -1,7 +1,5 @@
 """What a run measures: accuracy on the official test set, and every score against every OOD set."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import torch
 
@@ -16,20 +14,12 @@ from besnn.recipe.config import ScoreConfig
 from besnn.training.batches import Data
 from besnn.training.choose_score import combine, fit_densities
 from besnn.training.fit import Fitted
-from experiments.layers import Densities, Scores, candidate_layers, fit_layers, layer_scores
+from experiments.layer_densities import Densities, Scores, candidate_layers, fit_layers, layer_scores
 from experiments.members import class_feature_entropies, member_differences
-from experiments.runs import Run, Workspace
+from experiments.runs import Measured, Run, Workspace
 
 UNSEEN = "unseen"
 """As in `cifar10:unseen`: the test images of the classes that a recipe does not train on."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What a run found: fields for its record, and the data sets that they were measured on."""
-
-    fields: dict[str, object]
-    data: list[Dataset] = field(default_factory=list)
 
 
 def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:

@@ -16,10 +16,10 @@ from besnn.evaluation.result import method_name
 from besnn.evaluation.style import save_figure
 from besnn.storage.files import atomic_path
 from besnn.training.fit import Fitted
-from experiments.detection import Measured, accuracy_of
+from experiments.detection import accuracy_of
 from experiments.paper import plus_minus
 from experiments.records import Record, of_experiment, spread
-from experiments.runs import Run, Workspace, reproduction_recipe
+from experiments.runs import Measured, Run, Workspace, reproduction_recipe
 
 FIGURE_1 = "figure1"
 PANELS = (("deep-ensemble", 4), ("duq", 1), ("be-snn", 1), ("be-snn", 4))

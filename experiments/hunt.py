@@ -1,35 +1,43 @@
 """The hunt for a recipe: many settings, judged on held-out data and made-up outliers, never on a set that is reported."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
-from pathlib import Path
+from itertools import groupby
 from statistics import fmean, variance
-from typing import Any
 
 import yaml
 
+from benchmarks.documents import Table
 from besnn.baselines import DUQ, GaussianClassifier, SoftmaxClassifier
 from besnn.data import made_up_outliers
+from besnn.detection.score_set import COMBINED
 from besnn.errors import InputError
 from besnn.model import BESNN
+from besnn.model.feature_layers import layer_groups
 from besnn.training import load_recipe
 from besnn.training.choose_score import made_up_aurocs
 from besnn.training.fit import Fitted
-from besnn.training.record import read_record
-from experiments.comparison import Row
-from experiments.detection import Measured
-from experiments.layers import candidate_layers, fit_layers, made_up_by_layer
+from experiments.layer_densities import (
+    CANDIDATE_LAYERS,
+    COMBINED_LAYERS,
+    candidate_layers,
+    fit_layers,
+    made_up_by_layer,
+    score_name,
+)
 from experiments.members import class_feature_entropies, member_differences
-from experiments.rendering import Table
-from experiments.runs import Run, Workspace
+from experiments.paper import PAPER_SCORE
+from experiments.records import Record, of_experiment
+from experiments.runs import Measured, Run, Workspace
 
 HUNT = "hunt"
-OWN_SCORES = {each.method: each.default_score for each in (SoftmaxClassifier, DUQ, GaussianClassifier)}
+HUNTED_SCORES = (PAPER_SCORE, "nearest-neighbour", COMBINED)
+BASELINE_SCORES = {each.method: each.default_score for each in (SoftmaxClassifier, DUQ, GaussianClassifier)}
 
 
 def hunt_runs(in_name: str, overrides: Sequence[str] = ()) -> list[Run]:
-    """One run per setting and seed of the hunt that is shipped for a data set.
+    """Return one run per setting and seed of the hunt for a data set.
 
     >>> runs = hunt_runs("fashion-mnist")
     >>> runs[0].variant, runs[0].recipe.training.epochs
@@ -49,7 +57,7 @@ def hunt_runs(in_name: str, overrides: Sequence[str] = ()) -> list[Run]:
 
 
 def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
-    """Accuracy on the validation split, and each score's AUROC on each kind of outlier made up from it."""
+    """Measure accuracy on the validation split, and each score's AUROC on each kind of outlier made up from it."""
     detector, validation = fitted.detector, fitted.split.validation
     if validation is None:
         raise InputError("a hunt judges settings on held-out data: set data.validation above 0")
@@ -64,90 +72,116 @@ def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     return Measured(fields)
 
 
-def hunt_records(results: Path, in_name: str) -> list[dict[str, Any]]:
-    """The records of a data set's hunt for BE-SNN."""
-    return [fields for fields in _all_records(results, in_name) if fields["method"] == "be-snn"]
+def hunt_tables(records: Sequence[Record], in_name: str, backbone: str) -> list[Table]:
+    """Return the tables of a data set's hunt: BE-SNN's settings, the other methods', and the layers of a density."""
+    hunted = [record for record in of_experiment(records, HUNT) if record.in_name == in_name]
+    own = [record for record in hunted if record.method == "be-snn"]
+    others = [record for record in hunted if record.method != "be-snn"]
+    title = "Recipe hunt" if in_name == "fashion-mnist" else f"Recipe hunt on {in_name}"
+    return [hunt_table(title, own), others_table(f"{title}, other methods", others), layer_table(in_name, backbone, own)]
 
 
-def _all_records(results: Path, in_name: str) -> list[dict[str, Any]]:
-    return [fields for fields in map(read_record, sorted((results / HUNT).glob("*.json"))) if fields["in"] == in_name]
-
-
-def telling_kinds(records: Sequence[Mapping[str, Any]], score: str) -> list[str]:
-    """The kinds of made-up outliers on which settings differ by more than seeds do.
+def telling_kinds(records: Sequence[Record], score: str) -> list[str]:
+    """Return the kinds of made-up outliers on which settings differ by more than seeds do.
 
     A kind counts if the standard deviation of a score's AUROC between the means of settings exceeds that between the seeds of
     one setting. Without two settings of two seeds each, every kind counts.
     """
-    by_setting: dict[str, list[dict[str, float]]] = {}
-    for fields in records:
-        by_setting.setdefault(fields["variant"], []).append(fields["made_up"][score])
-    repeated = [seeds for seeds in by_setting.values() if len(seeds) > 1]
-    kinds = list(records[0]["made_up"][score]) if records else []
+    repeated = [seeds for seeds in by_setting(records) if len(seeds) > 1]
+    kinds = list(records[0].made_up[score]) if records else []
     if len(repeated) < 2:
         return kinds
     telling = []
     for kind in kinds:
-        aurocs = [[seed[kind] for seed in seeds] for seeds in repeated]
+        aurocs = [[record.made_up[score][kind] for record in seeds] for seeds in repeated]
         if variance(map(fmean, aurocs)) > fmean(map(variance, aurocs)):
             telling.append(kind)
     return telling
 
 
-def hunt_table(results: Path, in_name: str = "fashion-mnist") -> Table:
-    """What was tried for a data set and how it went, the best first."""
-    records = hunt_records(results, in_name)
-    own = "tempered-entropy"
-    kinds = telling_kinds(records, own)
-    by_setting: dict[str, list[dict[str, Any]]] = {}
-    for fields in records:
-        by_setting.setdefault(fields["variant"], []).append(fields)
+def by_setting(records: Sequence[Record]) -> list[list[Record]]:
+    """Group records that differ only in their seeds."""
+    ordered = sorted(records, key=lambda record: record.variant)
+    return [list(seeds) for _, seeds in groupby(ordered, key=lambda record: record.variant)]
 
-    def cells(name: str, seeds: list[dict[str, Any]]) -> tuple[str, ...]:
-        accuracy = f"{100 * fmean(fields['validation_accuracy'] for fields in seeds):.2f} %"
+
+def hunt_table(title: str, records: Sequence[Record]) -> Table:
+    """Return what was tried and how it went, the best setting first."""
+    kinds = telling_kinds(records, PAPER_SCORE)
+
+    def cells(seeds: list[Record]) -> tuple[str, ...]:
         scores = [shown_auroc(seeds, score, kinds) for score in HUNTED_SCORES]
-        spreads = [fields["class_features"]["spread"] for fields in seeds if "class_features" in fields]
-        return (name, str(len(seeds)), accuracy, *scores, f"{fmean(spreads):.2f}" if spreads else "—")
+        spreads = [record.class_features["spread"] for record in seeds if record.class_features]
+        spread = f"{fmean(spreads):.2f}" if spreads else "—"
+        return (seeds[0].variant, str(len(seeds)), _accuracy(seeds), *scores, spread)
 
-    def quality(seeds: list[dict[str, Any]]) -> float:
-        return fmean(mean_auroc(fields, own, kinds) for fields in seeds)
+    def quality(seeds: list[Record]) -> float:
+        return fmean(mean_auroc(record, PAPER_SCORE, kinds) for record in seeds)
 
-    ordered = sorted(by_setting.items(), key=lambda setting: -quality(setting[1]))
     header = ("Setting", "Seeds", "Validation accuracy", "Tempered entropy", "Nearest neighbour", "Combined", "Spread v")
     note = (
         "Means over seeds. Scores: AUROC, averaged over the kinds of made-up outliers on which settings differ by more than "
         f"seeds do ({', '.join(kinds)}). Spread v: of the class features, averaged over members and classes."
     )
-    return Table(_title(in_name), header, 1, [Row(cells(*setting)) for setting in ordered], note)
+    return Table(title, header, [cells(seeds) for seeds in sorted(by_setting(records), key=quality, reverse=True)], note)
 
 
-HUNTED_SCORES = ("tempered-entropy", "nearest-neighbour", "combined")
-
-
-def others_table(results: Path, in_name: str = "fashion-mnist") -> Table:
-    """The same for the other methods, each by the score that its paper gives it."""
+def others_table(title: str, records: Sequence[Record]) -> Table:
+    """Return the same for the other methods, each by the score of its paper."""
     rows = []
-    for fields in sorted(_all_records(results, in_name), key=lambda fields: (fields["method"], fields["variant"])):
-        if fields["method"] != "be-snn":
-            own = OWN_SCORES[fields["method"]]
-            accuracy = f"{100 * fields['validation_accuracy']:.2f} %"
-            rows.append(Row((fields["variant"], accuracy, own.replace("-", " "), shown_auroc([fields], own))))
+    for record in sorted(records, key=lambda record: (record.method, record.variant)):
+        score = BASELINE_SCORES[record.method]
+        rows.append((record.variant, _accuracy([record]), score.replace("-", " "), shown_auroc([record], score)))
     note = "One seed. AUROC: mean over the kinds of made-up outliers of a validation split of the training set."
-    header = ("Setting", "Validation accuracy", "Score", "AUROC")
-    return Table(f"{_title(in_name)}, other methods", header, 1, rows, note)
+    return Table(title, ("Setting", "Validation accuracy", "Score", "AUROC"), rows, note)
 
 
-def _title(in_name: str) -> str:
-    return "Recipe hunt" if in_name == "fashion-mnist" else f"Recipe hunt on {in_name}"
+def layer_table(in_name: str, backbone: str, records: Sequence[Record]) -> Table:
+    """Return one row per setting: nearest neighbours at each layer, and several combined with the paper's score.
+
+    Where settings were repeated, only those with the most seeds are shown.
+    """
+    layers = CANDIDATE_LAYERS[backbone]
+    names = [*map(score_name, layers), COMBINED_LAYERS]
+    groups = by_setting([record for record in records if COMBINED_LAYERS in record.made_up])
+    most = max(map(len, groups), default=0)
+    repeated = [seeds for seeds in groups if len(seeds) == most]
+    rows = [(seeds[0].variant, *(shown_auroc(seeds, name) for name in names)) for seeds in repeated]
+    header = ("Setting", *layers, "All, combined")
+    together = "last, all of them and tempered entropy combined"
+    if any(_has_separate_layers(seeds[0]) for seeds in repeated):
+        together = "then all of them and tempered entropy combined; last, only those that a setting looks at separately"
+        header = (*header, "Its own, combined")
+        rows = [(*row, _own_layers(seeds[0])) for row, seeds in zip(rows, repeated, strict=True)]
+    note = (
+        "Nearest neighbours among the features of one layer, with maps averaged over all places, or of several (with a +), "
+        f"with maps averaged over a 2 × 2 grid; {together}. Mean AUROC over the kinds of made-up outliers."
+    )
+    return Table(f"Layers on {in_name}", header, rows, note)
 
 
-def shown_auroc(seeds: Sequence[dict[str, Any]], score: str, kinds: Sequence[str] | None = None) -> str:
-    """The mean of `mean_auroc` over seeds in a table; a dash where records have no such score."""
-    auroc = fmean(mean_auroc(fields, score, kinds) for fields in seeds)
+def _has_separate_layers(record: Record) -> bool:
+    return len(layer_groups(record.recipe["score"]["layer"])) > 1
+
+
+def _own_layers(record: Record) -> str:
+    """Return the combined score of a setting that looks at several layers separately."""
+    if not _has_separate_layers(record):
+        return "—"
+    return f"{shown_auroc([record], COMBINED)} ({record.recipe['score']['layer']})"
+
+
+def _accuracy(seeds: Sequence[Record]) -> str:
+    return f"{100 * fmean(record.validation_accuracy for record in seeds):.2f} %"
+
+
+def shown_auroc(seeds: Sequence[Record], score: str, kinds: Sequence[str] | None = None) -> str:
+    """Format the mean of `mean_auroc` over seeds; a dash where records have no such score."""
+    auroc = fmean(mean_auroc(record, score, kinds) for record in seeds)
     return "—" if math.isnan(auroc) else f"{auroc:.4f}"
 
 
-def mean_auroc(fields: dict[str, Any], score: str, kinds: Sequence[str] | None = None) -> float:
-    """A score's AUROC in a record of the hunt, averaged over kinds of made-up outliers; NaN where it has none."""
-    of_kinds: dict[str, float] = fields["made_up"].get(score, {})
+def mean_auroc(record: Record, score: str, kinds: Sequence[str] | None = None) -> float:
+    """Return a score's AUROC in a record of the hunt, averaged over kinds of made-up outliers; NaN if it has none."""
+    of_kinds = record.made_up.get(score, {})
     return fmean(of_kinds[kind] for kind in kinds or of_kinds) if of_kinds else math.nan

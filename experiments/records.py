@@ -68,6 +68,7 @@ class Record(BaseModel):
 
     validation_accuracy: float = NOT_MEASURED  # a hunt
     made_up: dict[str, dict[str, float]] = {}  # a hunt: AUROC by score and kind of made-up outlier
+    class_features: dict[str, float] = {}
 
     score_seconds: float = NOT_MEASURED  # costs
     training_bytes: int | None = None

@@ -22,9 +22,8 @@ from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
 from besnn.training.progress import Reporter
 from besnn.training.record import model_fields, provenance, read_record, write_record
-from experiments.detection import Measured
 from experiments.detector import keep_weights
-from experiments.runs import Run, Workspace, find_twin, is_recorded
+from experiments.runs import Measured, Run, Workspace, find_twin, is_recorded
 
 Measure = Callable[[Fitted, Run, Workspace], Measured]
 """What a run measures. It is passed to other processes, so it must be a function at the top level of a module."""

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from besnn.data import Dataset
 from besnn.errors import InputError
 from besnn.recipe.config import METHOD
 from besnn.recipe.reading import method_overrides
@@ -25,6 +26,7 @@ class Task:
         name: the in-distribution set; the recipe that is trained on it has the same name.
         unknown: the OOD sets.
         input_shape: the shape of one image, `(channels, h, w)`.
+        backbone: the backbone of the recipe, whose layers a density may look at.
         score: the score that BE-SNN is reported by beside its paper's, fixed before any test data is seen.
         held_out: the share of the training set that scores are combined against; no network learns from it.
     """
@@ -32,6 +34,7 @@ class Task:
     name: str
     unknown: tuple[str, ...]
     input_shape: tuple[int, int, int]
+    backbone: str
     score: str
     held_out: float = 0.0
 
@@ -39,8 +42,8 @@ class Task:
 TASKS = {
     task.name: task
     for task in (
-        Task("fashion-mnist", ("mnist", "not-mnist"), (1, 28, 28), "nearest-neighbour"),
-        Task("cifar10", ("svhn",), (3, 32, 32), "combined", held_out=0.02),
+        Task("fashion-mnist", ("mnist", "not-mnist"), (1, 28, 28), "fashion-convnet", "nearest-neighbour"),
+        Task("cifar10", ("svhn",), (3, 32, 32), "cifar-resnet18", "combined", held_out=0.02),
     )
 }
 
@@ -85,6 +88,14 @@ class Run:
         variant = re.sub(r"[^a-z0-9.]+", "-", self.variant.lower()).strip("-")
         parts = (self.in_name, self.recipe.method.name, size, variant, f"seed{self.recipe.training.seed}")
         return "-".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run found: fields for its record, and the data sets that they were measured on."""
+
+    fields: dict[str, object]
+    data: list[Dataset] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -153,9 +164,9 @@ def is_recorded(run: Run, workspace: Workspace) -> bool:
     if other is None:
         raise InputError(f"{path} has no recipe that this version can read: remove the file to run it again")
     if other != run.recipe:
-        field, there, here = _first_difference(other.model_dump(mode="json"), run.recipe.model_dump(mode="json"))
+        name, there, here = _first_difference(other.model_dump(mode="json"), run.recipe.model_dump(mode="json"))
         raise InputError(
-            f"{path} comes from another recipe ({field} is {there!r} there and {here!r} here): remove the file to run it "
+            f"{path} comes from another recipe ({name} is {there!r} there and {here!r} here): remove the file to run it "
             "again, or choose another --results"
         )
     return True

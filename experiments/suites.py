@@ -82,7 +82,7 @@ def ablation_runs(in_name: str, seeds: Iterable[int], overrides: Sequence[str] =
     plain softmax, needs no runs: each record of Table 3 holds both scores.
 
     >>> [run.variant for run in ablation_runs("fashion-mnist", seeds=[0])][:3]
-    ['gradient weight 0.0', 'gradient weight 0.1, no entropy term', 'gradient weight 0.5']
+    ['gradient weight 0.0', 'gradient weight 0.1, entropy by kl', 'gradient weight 0.5']
     """
     base = reproduction_recipe(in_name, "be-snn", 0, overrides).method
     assert isinstance(base, BESNNConfig)

@@ -10,8 +10,7 @@ from experiments.conversion import CONVERSION
 from experiments.cost import COST, TABLE_2, cost_table
 from experiments.detector import detector_table
 from experiments.figure1 import FIGURE_1, figure1_table
-from experiments.hunt import HUNT, hunt_table, others_table
-from experiments.layer_table import layer_table
+from experiments.hunt import HUNT, hunt_tables
 from experiments.paper import NOT_RUN, PAPER_SCORE, SEEDS, TABLE_1, TABLE_3, PaperRow, Spread, plus_minus
 from experiments.paper import TABLE_2 as PAPER_COSTS
 from experiments.readme_table import readme_table
@@ -49,8 +48,6 @@ def result_tables(results: Path) -> list[Table]:
     """Return every table that the records under a folder make; tables without rows are left out."""
     records = load_records(results)
     notes = _data_notes(records)
-    hunts = [table(results, in_name) for in_name in TASKS for table in (hunt_table, others_table)]
-    hunts += [layer_table(results, *each) for each in (("fashion-mnist", "fashion-convnet"), ("cifar10", "cifar-resnet18"))]
     tables = [
         *(replace(table, note=f"{table.note} {_about(table, notes)}".strip()) for table in detection_tables(records)),
         cost_rows_table(records),
@@ -58,7 +55,7 @@ def result_tables(results: Path) -> list[Table]:
         figure1_table(records),
         detector_table(results),
         readme_table(records, results),
-        *(Table(hunt.title, hunt.header, [row.cells for row in hunt.rows], hunt.note) for hunt in hunts),
+        *(table for task in TASKS.values() for table in hunt_tables(records, task.name, task.backbone)),
     ]
     return [table for table in tables if table.rows]
 

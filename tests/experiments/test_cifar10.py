@@ -14,13 +14,13 @@ from besnn.training.record import read_record
 from experiments.__main__ import run as experiments
 from experiments.conversion import AFTER, BEFORE, conversion_runs, converted_run
 from experiments.cost import EnoughError, Stopwatch, measure_cost
-from experiments.detection import Measured, measure_detection
-from experiments.layers import CANDIDATES, score_name
+from experiments.detection import measure_detection
+from experiments.layer_densities import CANDIDATE_LAYERS, score_name
 from experiments.records import load_records
-from experiments.runs import Workspace
+from experiments.runs import Measured, Workspace
 from experiments.tables import result_tables
 
-LAYER_SCORES = {score_name(layer) for layer in CANDIDATES["cifar-resnet18"]}
+LAYER_SCORES = {score_name(layer) for layer in CANDIDATE_LAYERS["cifar-resnet18"]}
 
 
 @pytest.fixture

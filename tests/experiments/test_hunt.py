@@ -1,22 +1,24 @@
 """The recipe hunt: settings judged on held-out data and made-up outliers, and the table of what was tried."""
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from besnn.data import made_up_outliers
 from besnn.errors import InputError
-from besnn.training.record import read_record, write_record
+from besnn.training.record import read_record
 from experiments.__main__ import run as experiments
-from experiments.hunt import hunt_runs, hunt_table, others_table, telling_kinds
+from experiments.hunt import hunt_runs, hunt_table, hunt_tables, layer_table, others_table, telling_kinds
+from experiments.layer_densities import CANDIDATE_LAYERS, COMBINED_LAYERS, score_name
+from experiments.records import Record, load_records
 
 
-def test_every_setting_is_a_recipe_of_its_own() -> None:
-    runs = hunt_runs("fashion-mnist")
-    assert len({run.name for run in runs}) == len(runs)
+@pytest.mark.parametrize("in_name", ["fashion-mnist", "cifar10"])
+def test_every_setting_is_a_recipe_of_its_own(in_name: str) -> None:
+    runs = hunt_runs(in_name)
+    assert len({run.name for run in runs}) == len({run.recipe.model_dump_json() for run in runs}) == len(runs)
     assert all(run.recipe.data.validation > 0 and run.unknown == () for run in runs)
-    assert any(run.recipe.method.norm == "member" for run in runs)
 
 
 def test_a_run_records_what_held_out_data_and_made_up_outliers_say(small, made_up_data, tmp_path) -> None:
@@ -31,44 +33,76 @@ def test_a_run_records_what_held_out_data_and_made_up_outliers_say(small, made_u
     assert all(0 <= each["validation_accuracy"] <= 1 for each in fields)
     assert all(each["class_features"]["spread"] > 0 for each in fields)
     assert set(fields[0]["members_differ"]["disagreement"]) == {"known", "blends", "drawn-strokes"}
-    assert [row.cells[:2] for row in hunt_table(tmp_path).rows] == [("D", "3")]
+    assert [row[:2] for row in hunt_table("", load_records(tmp_path)).rows] == [("D", "3")]
 
 
-def test_the_table_puts_the_best_first_and_takes_means_over_kinds(tmp_path: Path) -> None:
-    for name, auroc in (("worse", 0.8), ("better", 0.9)):
-        scores = {score: {"noise": auroc, "mosaics": auroc - 0.2} for score in ("tempered-entropy", "combined")}
-        fields = {"in": "fashion-mnist", "method": "be-snn", "variant": name, "validation_accuracy": 0.925, "made_up": scores}
-        write_record(tmp_path / "hunt" / f"{name}.json", fields)
-    write_record(tmp_path / "hunt" / "elsewhere.json", fields | {"in": "cifar10"})
-    first, second = hunt_table(tmp_path).rows
-    assert first.cells == ("better", "1", "92.50 %", "0.8000", "—", "0.8000", "—")
-    assert second.cells[0] == "worse"
-    assert hunt_table(tmp_path, "cifar10").title == "Recipe hunt on cifar10"
-    assert len(hunt_table(tmp_path, "cifar10").rows) == 1
+def hunted(variant: str, made_up: dict[str, dict[str, float]], **changes: Any) -> Record:
+    """A record of a hunt."""
+    fields = {"experiment": "hunt", "in": "fashion-mnist", "method": "be-snn", "members": 4, "seed": 0, "parameters": 9}
+    fields |= {"seconds": 1.0, "variant": variant, "validation_accuracy": 0.925, "made_up": made_up}
+    return Record.model_validate(fields | changes)
+
+
+def test_the_table_puts_the_best_first_and_takes_means_over_kinds() -> None:
+    records = [
+        hunted(name, {score: {"noise": auroc, "mosaics": auroc - 0.2} for score in ("tempered-entropy", "combined")})
+        for name, auroc in (("worse", 0.8), ("better", 0.9))
+    ]
+    first, second = hunt_table("Recipe hunt", records).rows
+    assert first == ("better", "1", "92.50 %", "0.8000", "—", "0.8000", "—")
+    assert second[0] == "worse"
+
+
+def test_every_data_set_has_tables_of_its_own() -> None:
+    made_up = {"tempered-entropy": {"noise": 0.9}, "predictive-entropy": {"noise": 0.8}}
+    records = [hunted("C", made_up), hunted("E", made_up, **{"in": "cifar10"}), hunted("S", made_up, method="softmax")]
+    ours, others, layers = hunt_tables(records, "fashion-mnist", "fashion-convnet")
+    assert [(table.title, len(table.rows)) for table in (ours, others, layers)] == [
+        ("Recipe hunt", 1),
+        ("Recipe hunt, other methods", 1),
+        ("Layers on fashion-mnist", 0),
+    ]
+    assert hunt_tables(records, "cifar10", "cifar-resnet18")[0].title == "Recipe hunt on cifar10"
 
 
 def test_kinds_count_where_settings_differ_by_more_than_seeds() -> None:
     aurocs = {"a": [(0.90, 0.990), (0.91, 0.999)], "b": [(0.80, 0.991), (0.81, 0.998)]}
     records = [
-        {"variant": name, "made_up": {"tempered-entropy": {"strokes": strokes, "noise": noise}}}
+        hunted(name, {"tempered-entropy": {"strokes": strokes, "noise": noise}}, seed=seed)
         for name, seeds in aurocs.items()
-        for strokes, noise in seeds
+        for seed, (strokes, noise) in enumerate(seeds)
     ]
     assert telling_kinds(records, "tempered-entropy") == ["strokes"]
-    assert telling_kinds(records[:2], "tempered-entropy") == ["strokes", "noise"]  # one setting tells nothing
+    assert telling_kinds(records[:2], "tempered-entropy") == ["strokes", "noise"]  # one setting cannot be compared
 
 
-def test_other_methods_have_a_table_of_their_own_by_their_own_scores(tmp_path: Path) -> None:
+def test_other_methods_are_shown_by_their_own_scores() -> None:
     made_up = {"predictive-entropy": {"noise": 0.9, "mosaics": 0.7}, "kernel-confidence": {"noise": 0.6, "mosaics": 0.8}}
-    made_up["tempered-entropy"] = made_up["predictive-entropy"]
-    for method in ("softmax", "duq", "be-snn"):
-        fields = {"in": "fashion-mnist", "method": method, "variant": method, "validation_accuracy": 0.9, "made_up": made_up}
-        write_record(tmp_path / "hunt" / f"{method}.json", fields)
-    assert [row.cells for row in others_table(tmp_path).rows] == [
-        ("duq", "90.00 %", "kernel confidence", "0.7000"),
-        ("softmax", "90.00 %", "predictive entropy", "0.8000"),
+    records = [hunted(method, made_up, method=method) for method in ("softmax", "duq")]
+    assert others_table("others", records).rows == [
+        ("duq", "92.50 %", "kernel confidence", "0.7000"),
+        ("softmax", "92.50 %", "predictive entropy", "0.8000"),
     ]
-    assert [row.cells[0] for row in hunt_table(tmp_path).rows] == ["be-snn"]
+
+
+def test_the_table_of_layers_has_one_column_per_layer() -> None:
+    layers = CANDIDATE_LAYERS["cifar-resnet18"]
+    made_up = {score_name(layer): {"noise": 0.5 + place / 10, "blends": 0.5} for place, layer in enumerate(layers[:4])}
+    recipe = {"score": {"layer": "trunk"}}
+    records = [hunted("C", made_up | {COMBINED_LAYERS: {"noise": 0.75}}, recipe=recipe), hunted("without", {}, recipe=recipe)]
+    (row,) = layer_table("cifar10", "cifar-resnet18", records).rows
+    assert row == ("C", "0.5000", "0.5500", "0.6000", "0.6500", *["—"] * (len(layers) - 4), "0.7500")
+
+
+def test_the_table_of_layers_has_a_column_for_separate_layers() -> None:
+    made_up = {COMBINED_LAYERS: {"noise": 0.75}, "combined": {"noise": 0.5, "blends": 0.7}}
+    records = [
+        hunted(variant, made_up, recipe={"score": {"layer": layer}})
+        for variant, layer in (("separate", "trunk.stage2,trunk"), ("joined", "trunk.stage2+trunk"))
+    ]
+    table = layer_table("cifar10", "cifar-resnet18", records)
+    assert table.header[-2:] == ("All, combined", "Its own, combined")
+    assert {row[0]: row[-1] for row in table.rows} == {"separate": "0.6000 (trunk.stage2,trunk)", "joined": "—"}
 
 
 def test_an_unknown_hunt_is_refused() -> None:

@@ -15,9 +15,9 @@ from besnn.errors import BesnnError, InputError
 from besnn.training import parse_recipe
 from besnn.training.fit import Fitted
 from besnn.training.record import read_record
-from experiments.detection import Measured, measure_detection
+from experiments.detection import measure_detection
 from experiments.runner import TimeUpError, execute, run_all
-from experiments.runs import Run, Workspace
+from experiments.runs import Measured, Run, Workspace
 from experiments.suites import table1_runs, table3_runs
 
 Small = dict[str, tuple[str, ...]]

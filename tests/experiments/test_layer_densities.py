@@ -7,16 +7,12 @@ from sklearn.metrics import roc_auc_score
 
 from besnn.data import load, made_up_outliers
 from besnn.detection import CombinedScore
-from besnn.errors import InputError
 from besnn.model.feature_layers import layer_names
 from besnn.training import build_method, load_recipe
 from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
-from besnn.training.record import write_record
-from experiments.hunt import hunt_runs
-from experiments.layer_table import layer_table
-from experiments.layers import (
-    CANDIDATES,
+from experiments.layer_densities import (
+    CANDIDATE_LAYERS,
     COMBINED_LAYERS,
     candidate_layers,
     fit_layers,
@@ -27,7 +23,7 @@ from experiments.layers import (
 )
 from experiments.runs import reproduction_recipe
 
-LAYERS = CANDIDATES["cifar-resnet18"]
+LAYERS = CANDIDATE_LAYERS["cifar-resnet18"]
 
 
 @pytest.fixture(scope="module")
@@ -119,35 +115,3 @@ def test_made_up_outliers_judge_each_layer_and_their_combination(fitted, densiti
 def test_without_layers_nothing_is_done(fitted):
     assert fit_layers(fitted.detector, (), fitted.detector.recipe.score, fitted.split.training) == {}
     assert made_up_by_layer(fitted.detector, {}, fitted.split.validation) == {}
-
-
-def test_the_table_has_a_column_a_layer(tmp_path):
-    made_up = {score_name(layer): {"noise": 0.5 + place / 10, "blends": 0.5} for place, layer in enumerate(LAYERS[:4])}
-    common = {"in": "cifar10", "method": "be-snn", "variant": "C", "validation_accuracy": 0.9, **recipe_with_layer("trunk")}
-    write_record(tmp_path / "hunt" / "with.json", common | {"made_up": made_up | {COMBINED_LAYERS: {"noise": 0.75}}})
-    write_record(tmp_path / "hunt" / "without.json", common | {"made_up": {}})
-    write_record(tmp_path / "hunt" / "other.json", common | {"in": "fashion-mnist", "made_up": {COMBINED_LAYERS: {"noise": 1}}})
-    (row,) = layer_table(tmp_path, "cifar10", "cifar-resnet18").rows
-    assert row.cells == ("C", "0.5000", "0.5500", "0.6000", "0.6500", *["—"] * (len(LAYERS) - 4), "0.7500")
-
-
-def test_the_table_has_a_column_for_layers_that_a_setting_sets_apart(tmp_path):
-    made_up = {COMBINED_LAYERS: {"noise": 0.75}, "combined": {"noise": 0.5, "blends": 0.7}}
-    common = {"in": "cifar10", "method": "be-snn", "validation_accuracy": 0.9, "made_up": made_up}
-    for variant, layer in (("apart", "trunk.stage2,trunk"), ("together", "trunk.stage2+trunk")):
-        write_record(tmp_path / "hunt" / f"{variant}.json", common | {"variant": variant} | recipe_with_layer(layer))
-    table = layer_table(tmp_path, "cifar10", "cifar-resnet18")
-    assert table.header[-2:] == ("All, combined", "Its own, combined")
-    assert {row.cells[0]: row.cells[-1] for row in table.rows} == {"apart": "0.6000 (trunk.stage2,trunk)", "together": "—"}
-
-
-def recipe_with_layer(layer):
-    return {"recipe": {"score": {"layer": layer}}}
-
-
-def test_every_setting_of_the_hunt_is_a_recipe_of_its_own():
-    runs = hunt_runs("cifar10")
-    assert len({run.name for run in runs}) == len({run.recipe.model_dump_json() for run in runs}) == len(runs)
-    assert all(run.recipe.data.validation > 0 and run.unknown == () for run in runs)
-    with pytest.raises(InputError, match="no hunt for 'digits'"):
-        hunt_runs("digits")

@@ -1,4 +1,4 @@
-"""Feature density at several layers of one trained network, with one pass through it: which layer tells outliers best?"""
+"""Feature density at several layers of one trained network, in one pass: which layer detects outliers best?"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -21,7 +21,7 @@ from besnn.training.batches import Data, in_order, open_source
 Scores = dict[str, NDArray[np.float32]]
 Densities = dict[str, NearestNeighbourDensity]
 
-CANDIDATES = {
+CANDIDATE_LAYERS = {
     "fashion-convnet": ("trunk", "trunk.3+trunk", "trunk.3+trunk.7+trunk"),
     "cifar-resnet18": (
         "trunk.stage1",
@@ -38,17 +38,17 @@ COMBINED_LAYERS = "combined over layers"
 
 
 def candidate_layers(recipe: Recipe) -> tuple[str, ...]:
-    """The layers to look at side by side; none where a backbone has no choice of them.
+    """Return the layers to compare; none if there are no candidates for the backbone.
 
     >>> from besnn.training import load_recipe
     >>> candidate_layers(load_recipe("cifar10"))[0], candidate_layers(load_recipe("digits"))
     ('trunk.stage1', ())
     """
-    return CANDIDATES.get(recipe.backbone.name, ())
+    return CANDIDATE_LAYERS.get(recipe.backbone.name, ())
 
 
 def score_name(layer: str) -> str:
-    """What the nearest-neighbour score at a layer is called in records."""
+    """Return the name of the nearest-neighbour score at a layer in records."""
     return name_at_layer("nearest-neighbour", layer)
 
 
@@ -56,9 +56,9 @@ def score_name(layer: str) -> str:
 def layer_outputs(
     detector: Detector, layers: Sequence[str], inputs: NDArray[np.generic] | Tensor, batch_size: int = 512
 ) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """Evidence `[members, batch, classes]` and each layer's features `[members, batch, d]`, batch by batch.
+    """Yield evidence `[members, batch, classes]` and each layer's features `[members, batch, d]`, batch by batch.
 
-    Several layers that are looked at together, as in `trunk.stage1+trunk`, count as one.
+    Several layers that are joined, as in `trunk.stage1+trunk`, count as one.
     """
     model = detector.model
     seen: dict[str, list[Tensor]] = {name: [] for layer in layers for name in layer_names(layer)}
@@ -82,7 +82,7 @@ def layer_outputs(
 
 
 def fit_layers(detector: Detector, layers: Sequence[str], config: ScoreConfig, training: Data) -> Densities:
-    """A nearest-neighbour density at each layer, fitted to features of as many training inputs as the recipe stores."""
+    """Fit a nearest-neighbour density at each layer, to as many training inputs as the recipe stores."""
     if not layers:
         return {}
     rows = np.arange(len(training))
@@ -98,7 +98,7 @@ def fit_layers(detector: Detector, layers: Sequence[str], config: ScoreConfig, t
 
 
 def layer_scores(detector: Detector, densities: Densities, inputs: NDArray[np.generic]) -> Scores:
-    """The score of the method's paper, and the nearest-neighbour score at each layer, `{name: [n]}`."""
+    """Return the score of the method's paper, and the nearest-neighbour score at each layer, `{name: [n]}`."""
     own = detector.model.default_score
     collected: dict[str, list[Tensor]] = {own: [], **{score_name(layer): [] for layer in densities}}
     for evidence, features in layer_outputs(detector, list(densities), inputs):
@@ -109,7 +109,7 @@ def layer_scores(detector: Detector, densities: Densities, inputs: NDArray[np.ge
 
 
 def made_up_by_layer(detector: Detector, densities: Densities, validation: Dataset) -> dict[str, dict[str, float]]:
-    """AUROC on each kind of made-up outlier, `{score: {kind: auroc}}`: of each layer, with the paper's score, and of all."""
+    """Return `{score: {kind: auroc}}` on made-up outliers: of each layer, with the paper's score, and of all combined."""
     if not densities:
         return {}
     known = layer_scores(detector, densities, validation.inputs)
@@ -123,7 +123,7 @@ def made_up_by_layer(detector: Detector, densities: Densities, validation: Datas
 
 
 def _combinations(own: str, densities: Densities) -> dict[str, list[str]]:
-    """Scores by name, and what each is made of."""
+    """Return scores by name, each with the scores that it combines."""
     single = [score_name(layer) for layer in densities]
     return {
         **{name: [name] for name in single},

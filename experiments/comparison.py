@@ -1,9 +1,0 @@
-"""A row of a hunt's table."""
-
-from typing import NamedTuple
-
-
-class Row(NamedTuple):
-    """One row of a table."""
-
-    cells: tuple[str, ...]
