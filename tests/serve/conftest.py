@@ -90,14 +90,14 @@ def start() -> Start:
 
 @pytest.fixture(scope="session")
 def moons_client(moons_detector: Detector, start: Start) -> Iterator[httpx.Client]:
-    """For tests that do not mind what others have asked before."""
+    """For tests that do not depend on earlier requests."""
     with start(moons_detector) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def digits_client(digits_detector: Detector, start: Start) -> Iterator[httpx.Client]:
-    """For tests that do not mind what others have asked before."""
+    """For tests that do not depend on earlier requests."""
     with start(digits_detector) as client:
         yield client
 

@@ -177,9 +177,7 @@ def test_the_stream_goes_on_after_a_restart(moons_detector: Detector, tmp_path: 
     after.close()
 
 
-def test_what_cannot_be_written_waits_for_the_next_time(
-    moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_predictions_that_cannot_be_written_are_kept(moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(drift, "LOCK_SECONDS", 0.01)
     traffic = make(moons_detector, drift_state=tmp_path / "drift.sqlite")
     reader = sqlite3.connect(tmp_path / "drift.sqlite", isolation_level=None)
@@ -202,7 +200,7 @@ def test_what_cannot_be_written_waits_for_the_next_time(
     traffic.close()
 
 
-def test_what_waits_is_bounded(moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_kept_predictions_are_bounded(moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(drift, "LOCK_SECONDS", 0.01)
     traffic = make(moons_detector, drift_state=tmp_path / "drift.sqlite")
     other = sqlite3.connect(tmp_path / "drift.sqlite", isolation_level=None)

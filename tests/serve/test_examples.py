@@ -44,11 +44,11 @@ def test_few_inputs_give_few_examples(digits_detector: Detector, digit_data: Dat
     assert sum(example.kind == "unknown" for example in examples) == 6
 
 
-def test_without_data_there_are_unknown_ones(digits_detector: Detector):
+def test_without_data_there_are_unknown_examples(digits_detector: Detector):
     assert digits_detector.predict(inputs_of(unknown_examples(digits_detector), "unknown")).is_ood.all()
 
 
-def test_an_example_can_be_asked_as_it_is(digits_client: httpx.Client):
+def test_an_example_can_be_sent_as_it_is(digits_client: httpx.Client):
     examples = digits_client.get("/v1/examples").json()["examples"]
     answer = digits_client.post("/v1/predict", json={"inputs": [example["input"] for example in examples]})
     assert len(answer.json()["predictions"]) == len(examples) == 6

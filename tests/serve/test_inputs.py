@@ -32,7 +32,7 @@ def chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A small PNG that says it is huge."""
+    """A small PNG that declares a huge size."""
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
 
@@ -63,7 +63,7 @@ def test_images_that_reach_the_limit_together_are_taken():
     assert {name: image.shape for name, image in images.items()} == dict.fromkeys(files, (1, 8, 8))
 
 
-def test_nothing_is_unpacked_for_those_who_have_gone():
+def test_nothing_is_decoded_after_the_deadline():
     expired = Event()
     expired.set()
     with pytest.raises(TimeoutError):
@@ -71,7 +71,7 @@ def test_nothing_is_unpacked_for_those_who_have_gone():
 
 
 @pytest.mark.parametrize("format", ["GIF", "BMP", "TIFF", "PPM", "PDF", "EPS"])
-def test_other_formats_are_not_even_opened(format: str):
+def test_other_formats_are_refused(format: str):
     with pytest.raises(Problem) as refused:
         read(saved(Image.new("RGB", (9, 9)), format), max_pixels=1000, name="image 3")
     assert refused.value.code == "image-unreadable"
@@ -105,6 +105,6 @@ def test_only_short_bodies_without_files_are_read_at_once():
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 8), (3, 4), (1, 2, 3, 4)])
-def test_inputs_that_cannot_be_sent_are_refused(shape: tuple[int, ...]):
+def test_models_of_other_inputs_are_refused(shape: tuple[int, ...]):
     with pytest.raises(InputError, match="cannot serve"):
         InputReader(shape, Settings())

@@ -35,14 +35,14 @@ def ask(detector: Detector, path: str, body: object) -> httpx.Response:
         ("PROPFIND", "/v1/model", 405, "method-not-allowed"),
     ],
 )
-def test_the_frameworks_errors_are_problems_too(moons_client: httpx.Client, method: str, path: str, status: int, code: str):
+def test_errors_of_the_framework_are_problems_too(moons_client: httpx.Client, method: str, path: str, status: int, code: str):
     response = moons_client.request(method, path)
     assert response.headers["Content-Type"] == "application/problem+json"
     problem = ProblemBody.model_validate_json(response.content)
     assert (response.status_code, problem.status, problem.code) == (status, status, code)
 
 
-def test_a_failure_shows_neither_client_nor_log_what_was_sent(
+def test_a_failure_reveals_the_input_neither_to_the_client_nor_to_the_log(
     moons_detector: Detector, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     def fail(inputs: object) -> None:

@@ -16,7 +16,7 @@ def locked(moons_detector: Detector, start):
 
 
 @pytest.mark.parametrize("path", GUARDED)
-def test_the_token_is_asked_for(locked: httpx.Client, path: str):
+def test_the_token_is_required(locked: httpx.Client, path: str):
     refused = locked.get(path)
     assert (refused.status_code, refused.json()["code"]) == (401, "token-invalid")
     assert refused.headers["WWW-Authenticate"] == "Bearer"
@@ -24,7 +24,7 @@ def test_the_token_is_asked_for(locked: httpx.Client, path: str):
 
 
 @pytest.mark.parametrize("path", ["/v1/predict", "/v2/models/model/infer"])
-def test_without_it_nothing_is_even_parsed(locked: httpx.Client, path: str):
+def test_without_the_token_no_body_is_parsed(locked: httpx.Client, path: str):
     assert locked.post(path, content=b"not json").status_code == 401
 
 
@@ -34,7 +34,7 @@ def test_a_wrong_token_is_refused(locked: httpx.Client, value: str):
 
 
 @pytest.mark.parametrize("path", OPEN)
-def test_what_needs_no_token(locked: httpx.Client, path: str):
+def test_open_routes_need_no_token(locked: httpx.Client, path: str):
     assert locked.get(path).status_code == 200
 
 
@@ -70,7 +70,7 @@ def test_pages_of_other_sites_are_refused(moons_client: httpx.Client, site: str)
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://[", "https://127.0.0.1"])
-def test_pages_of_other_sites_are_refused_by_their_origin_where_browsers_say_no_more(moons_client: httpx.Client, origin: str):
+def test_pages_of_other_sites_are_refused_by_their_origin(moons_client: httpx.Client, origin: str):
     answer = moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers={"Origin": origin})
     assert (answer.status_code, answer.json()["code"]) == (403, "cross-site")
     own = str(moons_client.base_url).rstrip("/")
@@ -79,7 +79,7 @@ def test_pages_of_other_sites_are_refused_by_their_origin_where_browsers_say_no_
     assert moons_client.post("/v1/predict", json={"inputs": [[0, 0]]}, headers=proxied).status_code == 200
 
 
-def test_foreign_names_are_not_answered(moons_detector: Detector, start):
+def test_unknown_hosts_are_refused(moons_detector: Detector, start):
     with start(moons_detector, allowed_hosts=["localhost", "::1"]) as client:
         for host, status in {"localhost": 200, "LOCALHOST:80": 200, "[::1]:80": 200, "evil.example": 421, "": 421}.items():
             answer = client.get("/v1/model", headers={"Host": host})
@@ -87,7 +87,7 @@ def test_foreign_names_are_not_answered(moons_detector: Detector, start):
         assert client.get("/", headers={"Host": "evil.example"}).json()["code"] == "host-unknown"
 
 
-def test_the_page_can_be_asked_for_by_head(moons_client: httpx.Client):
+def test_the_page_answers_head_requests(moons_client: httpx.Client):
     answer = moons_client.head("/")
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["Content-Type"].startswith("text/html")

@@ -46,7 +46,7 @@ def test_a_detector_must_be_calibrated(moons_detector: Detector):
         create_app(bare)
 
 
-def test_beyond_this_machine_a_token_is_needed(tmp_path: Path):
+def test_a_public_address_needs_a_token(tmp_path: Path):
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     assert access_settings("0.0.0.0", file, False, []) == {"token": TOKEN}
@@ -57,7 +57,7 @@ def test_beyond_this_machine_a_token_is_needed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"has a blank inside", "kein-Umlaut-Gerät".encode()])
-def test_a_poor_token_is_refused(tmp_path: Path, content: bytes):
+def test_a_weak_token_is_refused(tmp_path: Path, content: bytes):
     file = tmp_path / "token"
     file.write_bytes(content)
     with pytest.raises(InputError, match="token"):

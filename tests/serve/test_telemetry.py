@@ -15,7 +15,7 @@ def samples(client: httpx.Client) -> dict[tuple[str, frozenset], float]:
     return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
 
 
-def test_what_was_asked_is_counted(moons_detector: Detector, start):
+def test_requests_and_inputs_are_counted(moons_detector: Detector, start):
     with start(moons_detector) as client:
         for part in np.array_split(POINTS, 3):
             client.post("/v1/predict", json={"inputs": part.tolist()})

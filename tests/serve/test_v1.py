@@ -23,7 +23,7 @@ def png(pixels: np.ndarray, format: str = "PNG") -> bytes:
 
 
 def check(answer: list[dict], expected: Predictions) -> None:
-    """That an answer says what the detector says."""
+    """Checks an answer against the detector's own predictions."""
     assert [row["label"] for row in answer] == expected.labels.tolist()
     assert [row["is_ood"] for row in answer] == expected.is_ood.tolist()
     for name in ("probabilities", "score", "p_value"):
@@ -38,7 +38,7 @@ def test_rows_of_a_table(moons_client: httpx.Client, moons_detector: Detector):
     check(rows, moons_detector.predict(POINTS))
 
 
-def test_each_member_speaks_if_asked(moons_client: httpx.Client, moons_detector: Detector):
+def test_members_are_returned_on_request(moons_client: httpx.Client, moons_detector: Detector):
     rows = moons_client.post("/v1/predict?members=true", json={"inputs": POINTS.tolist()}).json()["predictions"]
     expected = moons_detector.predict(POINTS)
     for place, row in enumerate(rows):
@@ -69,14 +69,14 @@ def test_pixels_and_base64_may_be_mixed(digits_client: httpx.Client, digits_dete
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
-def test_a_photograph_of_any_size_is_brought_to_the_models(digits_client: httpx.Client, format: str):
+def test_images_of_any_size_are_resized(digits_client: httpx.Client, format: str):
     photograph = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
     response = digits_client.post("/v1/predict", files={"image": ("photo", png(photograph, format))})
     assert response.status_code == 200
     assert len(response.json()["predictions"]) == 1
 
 
-def test_inputs_that_are_not_observed_leave_no_trace(moons_client: httpx.Client):
+def test_inputs_that_are_not_observed_do_not_count_as_traffic(moons_client: httpx.Client):
     before = moons_client.get("/v1/drift").json()["steps"]
     moons_client.post("/v1/predict?observe=false", json={"inputs": POINTS.tolist()})
     assert moons_client.get("/v1/drift").json()["steps"] == before
@@ -84,7 +84,7 @@ def test_inputs_that_are_not_observed_leave_no_trace(moons_client: httpx.Client)
     assert moons_client.get("/v1/drift").json()["steps"] == before + len(POINTS)
 
 
-def test_a_huge_number_is_an_answer_not_a_failure(moons_client: httpx.Client):
+def test_a_huge_number_is_answered(moons_client: httpx.Client):
     row = moons_client.post("/v1/predict", json={"inputs": [[1e308, -1e308]]}).json()["predictions"][0]
     assert row["is_ood"]
 
@@ -138,7 +138,7 @@ def test_long_bodies_are_answered_as_short_ones_are(
         check(response.json()["predictions"], digits_detector.predict(images))
 
 
-def test_of_a_field_that_comes_twice_the_last_counts(moons_client: httpx.Client, moons_detector: Detector):
+def test_the_last_of_duplicate_fields_counts(moons_client: httpx.Client, moons_detector: Detector):
     body = f'{{"inputs": [[9, 9]], "inputs": {POINTS.tolist()}}}'
     response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
     check(response.json()["predictions"], moons_detector.predict(POINTS))

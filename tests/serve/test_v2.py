@@ -167,7 +167,7 @@ ONE = {"name": "input", "datatype": "FP32", "shape": [1, 2], "data": [0, 0]}
         {"inputs": [ONE], "parameters": {"x": []}},
     ],
 )
-def test_what_does_not_fit_is_refused(moons_client: httpx.Client, body: dict):
+def test_requests_that_do_not_fit_are_refused(moons_client: httpx.Client, body: dict):
     response = moons_client.post(INFER, json=body)
     assert response.status_code == 422, response.text
     assert response.json()["error"] == response.json()["detail"]  # the protocol's own name for it

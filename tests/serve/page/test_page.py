@@ -24,7 +24,7 @@ def test_traffic_raises_the_alarm(opened, moons_detector: Detector, start):
         assert page.locator("#traffic svg .unknown-fill").count() == 60
 
 
-def test_what_should_not_count_does_not(opened, moons_detector: Detector, start):
+def test_inputs_can_be_left_out_of_traffic(opened, moons_detector: Detector, start):
     with start(moons_detector) as client, opened(client) as page:
         page.get_by_label("Count my inputs as traffic").uncheck()
         page.get_by_role("button", name="Predict").click()
@@ -32,7 +32,7 @@ def test_what_should_not_count_does_not(opened, moons_detector: Detector, start)
         assert client.get("/v1/drift").json()["steps"] == 0
 
 
-def test_all_of_it_can_be_reached_by_keyboard(opened, digits_page: httpx.Client):
+def test_everything_can_be_reached_by_keyboard(opened, digits_page: httpx.Client):
     describe = """() => {
         const node = document.activeElement;
         const seen = node.id === "files" ? node.parentElement : node;
