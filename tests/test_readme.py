@@ -1,4 +1,4 @@
-"""The README: short, its code runs, and its commands exist."""
+"""The README: short, its code runs, its commands exist, and its table is made from the records."""
 
 import re
 import shlex
@@ -10,8 +10,11 @@ from torch import nn
 
 from besnn.cli.app import app
 from besnn.detector import Detector
+from experiments.readme_table import readme_table
+from experiments.rendering import as_markdown
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -49,3 +52,9 @@ def test_a_trained_network_becomes_a_calibrated_detector() -> None:
     assert detector.threshold is not None
     noise = rng.integers(0, 256, (50, 3, 8, 8)).astype(np.uint8)
     assert detector.predict(noise).is_ood.mean() > 0.5
+
+
+def test_its_table_is_made_from_the_records() -> None:
+    table = readme_table(ROOT / "results")
+    assert as_markdown(table) in README
+    assert len(table.rows) <= 10
