@@ -11,7 +11,7 @@ from torch import nn
 from besnn.cli.app import app
 from besnn.detector import Detector
 from experiments.readme_table import readme_table
-from experiments.rendering import as_markdown
+from experiments.records import load_records
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,6 +55,6 @@ def test_a_trained_network_becomes_a_calibrated_detector() -> None:
 
 
 def test_its_table_is_made_from_the_records() -> None:
-    table = readme_table(ROOT / "results")
-    assert as_markdown(table) in README
+    table = readme_table(load_records(ROOT / "results"), ROOT / "results")
+    assert table.markdown() in README
     assert len(table.rows) <= 10

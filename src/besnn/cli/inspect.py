@@ -20,13 +20,14 @@ def inspect(model: Model, json: Json = False) -> None:
     detector = load_detector(model)
     recipe = None if detector.recipe is None else detector.recipe.model_dump(mode="json")
     origin = detector.provenance
+    version = origin.get("versions", {}).get("besnn")
     facts = {"file": str(model), "bytes": os.path.getsize(model), **facts_of(detector), "recipe": recipe, "provenance": origin}
     sentences = [
         f"{model} ({facts['bytes']:,} bytes)",
         *in_words(facts),
         f"recipe       {'none: a network of its own' if recipe is None else recipe['name']}",
         f"data         {', '.join(origin.get('data', {})) or 'not recorded'}",
-        f"trained      {origin.get('date', 'not recorded')}, besnn {origin.get('versions', {}).get('besnn', 'not recorded')}, "
+        f"trained      {origin.get('date', 'not recorded')}, besnn {version or 'not recorded'}, "
         f"commit {origin.get('commit') or 'not recorded'}",
     ]
     announce(facts, sentences, as_json=json, quiet=False)
