@@ -57,7 +57,7 @@ def test_false_alarm_rate_on_average_over_calibration_sets(tiny_recipe, moons):
 def test_digits_false_alarm_rate_and_what_is_flagged():
     everything = digits()
     train, test = everything.split(0.7, seed=5)
-    overrides = ["training.epochs=4", "data.classes=[0, 1, 2, 3, 4, 5, 6, 7]", "data.calibration=0.25"]
+    overrides = ["training.epochs=5", "data.classes=[0, 1, 2, 3, 4, 5, 6, 7]", "data.calibration=0.25"]
     fitted = fit_detector(load_recipe("digits", overrides), train)
     detector = fitted.detector
     assert detector.class_names == tuple("01234567")
@@ -145,7 +145,7 @@ def test_a_mistake_is_noticed_before_training(tiny_recipe, moons):
     for overrides, words in [
         (["score.name=bogus"], r"score.name='bogus' is unknown for be-snn: use one of auto, method"),
         (["method=softmax", "score.name=tempered-entropy"], "'tempered-entropy' is unknown for softmax"),
-        (["score.name=combined", "data.validation=0"], "combined' needs at least two validation inputs"),
+        (["score.name=combined", "data.validation=0"], "combined' needs validation data"),
         (["calibration.alpha=0.01"], r"32 calibration scores are too few for alpha=0.01.*data.calibration=0.2"),
         (["backbone.name=convnet"], "takes images"),
     ]:

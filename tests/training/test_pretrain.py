@@ -283,7 +283,7 @@ def test_the_users_own_network_is_not_pretrained(recipe_of, stripes):
         (["pretraining.patience=1", "data.validation=0"], r"pretraining\.patience needs validation data"),
         (["training.patience=1", "data.validation=0"], r"training\.patience needs validation data"),
         (["score.name=bogus"], r"score\.name='bogus' is unknown for be-snn"),
-        (["score.name=combined", "data.validation=0"], "'combined' needs at least two validation inputs"),
+        (["score.name=combined", "data.validation=0"], "'combined' needs validation data"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else None,
 )
