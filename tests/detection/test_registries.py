@@ -1,4 +1,4 @@
-"""Scores and densities that a user registers work everywhere, as docs/extending-score.md says."""
+"""Scores and densities that a user registers work everywhere, as docs/extending.md says."""
 
 import re
 import runpy
@@ -14,19 +14,20 @@ from besnn.errors import BesnnError
 from besnn.export.write import export
 from besnn.training import load_recipe
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending-score.md"
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Detector]:
-    """Run the code blocks of the page and return their detectors; nothing stays registered."""
+    """Run the page's code blocks on scores and densities and return their detectors; nothing stays registered."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(SCORES, "distances", dict(SCORES["distances"]))
     monkeypatch.setitem(DENSITIES, "centre-distance", DENSITIES["class-gaussian"])
     detectors = []
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
-        Path("block.py").write_text(block, encoding="utf-8")
-        detectors.append(runpy.run_path("block.py")["detector"])
+        if re.search(r"^(SCORES|DENSITIES)\[", block, re.MULTILINE):
+            Path("block.py").write_text(block, encoding="utf-8")
+            detectors.append(runpy.run_path("block.py")["detector"])
     return detectors
 
 
