@@ -40,14 +40,7 @@ Write = Callable[[pa.RecordBatch], None]
 
 @dataclass
 class Tally:
-    """Counts over the rows of a table of scores.
-
-    Attributes:
-        inputs: all rows.
-        flagged: rows declared out-of-distribution.
-        failed: rows that could not be scored.
-        first_error: the error of the first of those.
-    """
+    """Counts over the rows of a table of scores: all, flagged as out-of-distribution, failed; and the first error."""
 
     inputs: int = 0
     flagged: int = 0
@@ -78,13 +71,8 @@ def score_file(
 ) -> Tally:
     """Score every input of a source, in order, into a `.parquet`, `.csv` or `.jsonl` file that appears whole or not at all.
 
-    Args:
-        detector: a calibrated detector.
-        source: as `besnn.data.stream` takes it.
-        target: the file to write.
-        label: the class column of a table, which is ignored.
-        data_dir: the folder of built-in sets.
-        progress: called with the number of inputs after each batch.
+    The detector is calibrated; the source is as `besnn.data.stream` takes it, and the class column of a table is ignored.
+    `progress` is called with the number of inputs after each batch.
     """
     tally = Tally()
     with table_writer(target, SCHEMA) as write:

@@ -69,10 +69,6 @@ def as_floating(values: Tensor | Numbers, name: str) -> Tensor:
     """Return the numbers as a detached floating-point tensor, in float32 or better; NaN is refused.
 
     Anything but a floating-point tensor becomes float64, which holds every float32 exactly: ties stay ties.
-
-    Example:
-        >>> as_floating([1, 2], "scores")
-        tensor([1., 2.], dtype=torch.float64)
     """
     if isinstance(values, Tensor):
         dtype = torch.promote_types(values.dtype, torch.float32) if values.is_floating_point() else torch.float64
@@ -88,12 +84,7 @@ def as_floating(values: Tensor | Numbers, name: str) -> Tensor:
 
 
 def as_integers(values: Tensor | Sequence[int] | NDArray[Any], name: str) -> Tensor:
-    """Return whole numbers as an int64 tensor.
-
-    Example:
-        >>> as_integers([0, 2], "groups")
-        tensor([0, 2])
-    """
+    """Return whole numbers as an int64 tensor."""
     array = as_numpy(values, name)
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"{name} have dtype {array.dtype}: pass integers, such as predicted class indices")
@@ -101,12 +92,7 @@ def as_integers(values: Tensor | Sequence[int] | NDArray[Any], name: str) -> Ten
 
 
 def like(result: Tensor, values: object) -> Tensor | NDArray[Any]:
-    """Return a result in the caller's kind: a tensor if `values` is a tensor, else a NumPy array.
-
-    Example:
-        >>> like(torch.ones(2), [3.0, 4.0])
-        array([1., 1.], dtype=float32)
-    """
+    """Return a result in the caller's kind: a tensor if `values` is a tensor, else a NumPy array."""
     return result if isinstance(values, Tensor) else result.numpy()
 
 
@@ -143,22 +129,14 @@ def check_distances(distances: Tensor) -> None:
         kind = distances.dtype if isinstance(distances, Tensor) else type(distances).__name__
         raise InputError(f"distances are {kind}: pass a floating-point tensor [members, batch, classes]")
     if distances.ndim != 3:
-        raise InputError(
-            f"distances have shape {list(distances.shape)}: expected [members, batch, classes]; "
-            "for one member use distances[None]"
-        )
+        expected = "expected [members, batch, classes]; for one member use distances[None]"
+        raise InputError(f"distances have shape {list(distances.shape)}: {expected}")
     if _values_readable(distances) and bool(torch.isnan(distances).any()):
         raise InputError("distances hold NaN: check that the inputs and the model's weights are finite")
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return the device called `auto` (the fastest available), `cpu`, `cuda`, `cuda:N` or `mps`.
-
-    Lightning's name `gpu` means `cuda`.
-
-    >>> choose_device("cpu")
-    device(type='cpu')
-    """
+    """Return the device called `auto` (the fastest available), `cpu`, `cuda` (or `gpu`), `cuda:N` or `mps`."""
     if not re.fullmatch(r"auto|cpu|gpu|cuda(:\d+)?|mps", name):
         raise InputError(f"device {name!r} is unknown: use auto, cpu, cuda, cuda:N or mps")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

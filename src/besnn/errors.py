@@ -37,8 +37,6 @@ def one_line(message: Exception | str) -> str:
     Example:
         >>> one_line(ValueError("bad header:\n  too short"))
         'bad header: too short'
-        >>> one_line(KeyError())
-        'KeyError'
     """
     line = printable(" ".join(str(message).split()))
     return line or (type(message).__name__ if isinstance(message, Exception) else "")
@@ -46,14 +44,7 @@ def one_line(message: Exception | str) -> str:
 
 @contextmanager
 def reading(name: str | Path) -> Iterator[None]:
-    """Turn whatever goes wrong while a file or folder is read into a DataError; readers raise nearly anything.
-
-    Example:
-        >>> with reading("table.csv"):
-        ...     raise ValueError("row 3 is cut short")
-        Traceback (most recent call last):
-        besnn.errors.DataError: table.csv cannot be read (row 3 is cut short): check that it is complete and readable
-    """
+    """Turn whatever goes wrong while a file or folder is read into a DataError; readers raise nearly anything."""
     try:
         yield
     except DataError:

@@ -19,7 +19,6 @@ def test_every_set_is_fully_described(info):
         for file in files:
             assert re.fullmatch("[0-9a-f]{64}", file.sha256)
             assert all(url.startswith("http") and not url.endswith("/") for url in file.urls)
-            assert bool(file.member) == bool(file.archive_sha256)
 
 
 def test_no_two_files_share_a_path_or_content():

@@ -1,33 +1,13 @@
-"""The registry of file formats, extended from outside the package as docs/extending.md shows."""
-
-import json
-from itertools import islice
+"""The registry of file formats, extended with arrays; tests/test_extending_page.py adds a table format."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from besnn.cli.options import DATA_HELP
-from besnn.data import FORMATS, ImageSpec, describe_formats, load, rows_from_array, rows_from_cells, stream
-from besnn.data.formats import holds_table
+from besnn.data import FORMATS, ImageSpec, load, rows_from_array, stream
+from besnn.data.formats import describe_formats, holds_table
 from besnn.data.sources import Kind, kind_of
 from besnn.errors import DataError, InputError
-
-
-class JsonLines:
-    """One JSON object per row."""
-
-    is_table = True
-
-    def columns(self, path):
-        with path.open() as file:
-            return tuple(json.loads(file.readline()))
-
-    def read(self, path, columns, label=None):
-        with path.open() as file:
-            while lines := list(islice(file, 2)):
-                cells = pa.RecordBatch.from_pylist([json.loads(line) for line in lines])
-                yield rows_from_cells(cells, columns, label)
 
 
 class Npy:
@@ -46,69 +26,45 @@ class Npy:
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setitem(FORMATS, ".jsonl", JsonLines())
     monkeypatch.setitem(FORMATS, ".npy", Npy())
 
 
-@pytest.fixture
-def table(tmp_path):
-    rows = [{"x": 1, "y": 2.5, "label": "a"}, {"x": 3, "y": None, "label": "b"}, {"x": 5, "y": 6, "label": "a"}]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
-
-
-def test_a_registered_table_format_is_streamed(table):
-    assert kind_of(table) is Kind.TABLE
-    batches = list(stream(table, columns=["y", "x"], batch_size=2))
-    assert [batch.ids for batch in batches] == [["0", "1"], ["2"]]
-    assert np.concatenate([batch.inputs for batch in batches]).tolist() == [[2.5, 1], [0, 0], [6, 5]]
-    assert [error for batch in batches for error in batch.errors] == ["", "column 'y' is empty", ""]
-
-
-def test_a_registered_table_format_is_loaded(table):
-    with pytest.raises(DataError, match=r"row 1 \(the first is 0\): column 'y' is empty: fix the row or remove it"):
-        load(table)
-    loaded = load(table, columns=["x"])
-    assert loaded.inputs.tolist() == [[1], [3], [5]]
-    assert (loaded.class_names, loaded.labels.tolist()) == (("a", "b"), [0, 1, 0])
-    assert loaded.feature_names == ("x",)
-
-
-def test_a_registered_array_format_is_loaded_and_streamed(tmp_path):
+def test_a_registered_format_is_loaded_and_streamed(tmp_path):
+    path = tmp_path / "images.NPY"
     images = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
-    np.save(tmp_path / "images.NPY", images)
-    (tmp_path / "images.NPY.npy").rename(tmp_path / "images.NPY")
-    assert kind_of(tmp_path / "images.NPY") is Kind.ARRAYS
-    assert not holds_table(tmp_path / "images.NPY")
-    assert np.array_equal(load(tmp_path / "images.NPY").inputs[:, 0], images)
-    batches = list(stream(tmp_path / "images.NPY", image=ImageSpec(4, channels=1), batch_size=4))
+    with path.open("wb") as file:
+        np.save(file, images)
+    assert kind_of(path) is Kind.ARRAYS
+    assert np.array_equal(load(path).inputs[:, 0], images)
+    batches = list(stream(path, image=ImageSpec(4, channels=1), batch_size=4))
+    assert [len(batch.ids) for batch in batches] == [4, 1]
     assert np.array_equal(np.concatenate([batch.inputs for batch in batches])[:, 0], images)
     with pytest.raises(InputError, match="holds images, where a table of 3 columns is expected"):
-        list(stream(tmp_path / "images.NPY", columns=3))
+        list(stream(path, columns=3))
 
 
-def test_whatever_a_reader_raises_is_one_line(table, one_line):
-    table.write_text('{"x": 1}\n{"x":\n')
+def test_whatever_a_reader_raises_is_one_line(tmp_path, one_line):
+    path = tmp_path / "bad.npy"
+    path.write_bytes(b"bad")
     for read in (load, lambda path: list(stream(path, columns=1))):
         with pytest.raises(DataError) as caught:
-            read(table)
-        one_line(caught, f"{table} cannot be read (Expecting value", "check that it is complete and readable")
+            read(path)
+        one_line(caught, f"{path} cannot be read (", "check that it is complete and readable")
 
 
 def test_messages_list_the_registered_formats(tmp_path):
-    assert describe_formats() == "a data file (.npz, .csv, .parquet, .jsonl, .npy)"
-    with pytest.raises(DataError, match=r"a data file \(.*\.jsonl, \.npy\)$"):
+    assert describe_formats() == "a data file (.npz, .csv, .parquet, .npy)"
+    with pytest.raises(DataError, match=r"a data file \(.*\.npy\)$"):
         load(tmp_path / "absent.txt")
 
 
-def test_tables_and_arrays_of_rows_hold_tables(tmp_path, table):
-    np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
-    np.save(tmp_path / "none.npy", np.zeros((0, 2)))
-    assert holds_table(table)
-    assert holds_table(tmp_path / "rows.npy")
-    assert not holds_table(tmp_path / "none.npy")
+@pytest.mark.parametrize(("shape", "expected"), [((3, 2), True), ((0, 2), False), ((3, 4, 4), False)])
+def test_arrays_of_rows_hold_tables(tmp_path, shape, expected):
+    np.save(tmp_path / "rows.npy", np.zeros(shape))
+    (tmp_path / "rows.csv").write_text("x\n1\n")
+    assert holds_table(tmp_path / "rows.npy") == expected
+    assert holds_table(tmp_path / "rows.csv")
 
 
 def test_the_help_of_the_command_line_names_every_format():
-    assert all(suffix in DATA_HELP for suffix in set(FORMATS) - {".jsonl", ".npy"})
+    assert all(suffix in DATA_HELP for suffix in set(FORMATS) - {".npy"})

@@ -45,10 +45,10 @@ def test_status_of_a_file(tmp_path, case):
     (tmp_path / "SET" / "raw").mkdir(parents=True)
     (tmp_path / "SET" / "raw" / name).write_bytes(content)
     found = read_official(INFO, FILE, tmp_path)
-    assert found.status.status == status
-    assert (found.status.detail == "") == (status is Status.OK)
-    assert "\n" not in found.status.detail
-    assert (found.status.detail == "20 of 50 records") == (status is Status.PARTIAL)
+    assert found.status == status
+    assert (found.detail == "") == (status is Status.OK)
+    assert "\n" not in found.detail
+    assert (found.detail == "20 of 50 records") == (status is Status.PARTIAL)
     assert (found.records is not None) == (status in (Status.OK, Status.PARTIAL))
 
 
@@ -59,7 +59,7 @@ def test_a_file_that_cannot_be_read_is_altered(tmp_path, monkeypatch):
     (tmp_path / "SET" / "raw").mkdir(parents=True)
     (tmp_path / "SET" / "raw" / "labels").write_bytes(CONTENT)
     monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
-    found = read_official(INFO, FILE, tmp_path).status
+    found = read_official(INFO, FILE, tmp_path)
     assert found.status is Status.ALTERED
     assert "Permission denied" in found.detail
 

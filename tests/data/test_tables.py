@@ -157,11 +157,6 @@ def test_parquet_columns_that_are_not_numbers(tmp_path, cells, words, one_line):
     one_line(caught, words)
 
 
-def test_fractional_classes_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"label 0\.5 is not a class"):
-        load_file(parquet(tmp_path, {"x": [1.0], "label": [0.5]}))
-
-
 def test_a_damaged_parquet_file(tmp_path, one_line):
     path = parquet(tmp_path, {"x": np.random.default_rng(0).normal(size=1000), "label": ["a"] * 1000})
     whole = path.read_bytes()

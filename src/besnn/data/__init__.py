@@ -1,11 +1,11 @@
 """Data sources, file formats, toy sets, made-up outliers and streaming readers."""
 
 from besnn.data.builtin import digits, two_moons
-from besnn.data.catalogue import DatasetInfo, available
+from besnn.data.catalogue import available
 from besnn.data.dataset import Dataset, Inputs, keep_classes, require_classes
 from besnn.data.download import fetch
 from besnn.data.folder import StreamingFolder
-from besnn.data.formats import FORMATS, Format, describe_formats
+from besnn.data.formats import FORMATS, Format
 from besnn.data.images import ImageSpec, decode_image
 from besnn.data.official import FileStatus, Status, data_root, verify
 from besnn.data.outliers import made_up_outliers
@@ -17,7 +17,6 @@ __all__ = [
     "FORMATS",
     "Batch",
     "Dataset",
-    "DatasetInfo",
     "FileStatus",
     "Format",
     "ImageSpec",
@@ -28,7 +27,6 @@ __all__ = [
     "available",
     "data_root",
     "decode_image",
-    "describe_formats",
     "digits",
     "fetch",
     "keep_classes",

@@ -11,7 +11,7 @@ import numpy as np
 from besnn.data.catalogue import DIGITS, DatasetInfo, require_name
 from besnn.data.dataset import Dataset
 from besnn.data.download import fetch_files
-from besnn.data.official import FileContent, Status, data_root, read_official
+from besnn.data.official import FileStatus, Status, data_root, read_official
 from besnn.errors import DataError
 
 
@@ -27,26 +27,25 @@ def load_builtin(spec: str, *, split: str | None = None, data_dir: str | Path | 
         return replace(_GENERATED[info.name](split), name=f"{info.name}:{split}")
     root, files = data_root(data_dir), info.files[split]
     found = [read_official(info, file, root) for file in files]
-    missing = [file for file, each in zip(files, found, strict=True) if each.status.status is Status.MISSING]
+    missing = [file for file, each in zip(files, found, strict=True) if each.status is Status.MISSING]
     if missing:
         fetch_files(info, missing, root, progress=sys.stderr.isatty())
         found = [read_official(info, file, root) for file in files]
     return _assemble(info, split, found)
 
 
-def _assemble(info: DatasetInfo, split: str, found: list[FileContent]) -> Dataset:
-    """Put the records of a split's files together."""
+def _assemble(info: DatasetInfo, split: str, found: list[FileStatus]) -> Dataset:
     for each in found:
         if each.records is None:
-            raise DataError(each.status.detail)
+            raise DataError(each.detail)
     records = [each.records for each in found if each.records is not None]
     images = [part.images for part in records if part.images is not None]
     labels = np.concatenate([part.labels for part in records if part.labels is not None])
     inputs = images[0] if len(images) == 1 else np.concatenate(images)
     if len(inputs) != len(labels):
-        folder = found[0].status.path.parent
+        folder = found[0].path.parent
         raise DataError(f"{folder} has {len(inputs)} images but {len(labels)} labels: remove both files and fetch again")
-    notes = [f"{each.status.path.name} is partial: {each.status.detail}" for each in found if each.status.detail]
+    notes = [f"{each.path.name} is partial: {each.detail}" for each in found if each.detail]
     hashes = {file.path: each.sha256 for file, each in zip(info.files[split], found, strict=True)}
     return Dataset(inputs, labels, info.class_names, f"{info.name}:{split}", hashes, note="; ".join(notes))
 
@@ -83,13 +82,7 @@ def digits() -> Dataset:
     return Dataset(inputs, labels, DIGITS, "digits", hashes)
 
 
-def _digits(split: str) -> Dataset:
-    """Return a split of the digits, which have no official one: the same four fifths are always for training."""
-    train, test = digits().split(0.8, seed=0)
-    return train if split == "train" else test
-
-
 _GENERATED: dict[str, Callable[[str], Dataset]] = {
     "two-moons": lambda split: two_moons(1000, seed=int(split == "test")),
-    "digits": _digits,
+    "digits": lambda split: digits().split(0.8, seed=0)[int(split == "test")],  # there is no official split
 }

@@ -11,19 +11,17 @@ class OfficialFile:
     """One file of a set.
 
     Attributes:
-        path: where it lies in a data folder, unpacked; `.gz` may follow.
+        path: where it lies in a data folder, unpacked; `.gz` may follow. In an archive it has the same path.
         sha256: of the unpacked content, so that compressing it again changes nothing.
         records: how many images (or labels) it holds.
-        urls: where to download it from, in order of preference.
-        member: its name within the archive at `urls`; empty if the address is that of the file itself.
-        archive_sha256: of that archive.
+        urls: where to download it or its archive from, in order of preference.
+        archive_sha256: of the archive; empty if `urls` are those of the file itself.
     """
 
     path: str
     sha256: str
     records: int
     urls: tuple[str, ...]
-    member: str = ""
     archive_sha256: str = ""
 
 
@@ -38,7 +36,7 @@ class DatasetInfo:
         class_names: the name of class 0, 1, ...
         sizes: how many inputs each split holds.
         files: the official files of each split; none for generated sets.
-        format: the format of these files, a key of `besnn.data.builtin.PARSERS`; empty for generated sets.
+        format: the format of these files, a key of `besnn.data.official.PARSERS`.
     """
 
     name: str
@@ -101,8 +99,6 @@ _SHA256 = {
 
 
 def _idx_files(folder: str, sizes: Mapping[str, int], *urls: str) -> dict[str, tuple[OfficialFile, ...]]:
-    """Return the files of a set in MNIST's format: images and labels of each split."""
-
     def file(name: str, records: int) -> OfficialFile:
         path = f"{folder}/raw/{name}"
         return OfficialFile(path, _SHA256[path], records, tuple(f"{url}/{name}.gz" for url in urls))
@@ -118,7 +114,7 @@ def _cifar_files(*names: str) -> tuple[OfficialFile, ...]:
     archive = "cifar-10-binary.tar.gz"
     urls = (f"https://www.cs.toronto.edu/~kriz/{archive}",)
     paths = [f"cifar-10-batches-bin/{name}.bin" for name in names]
-    return tuple(OfficialFile(path, _SHA256[path], 10_000, urls, path, _SHA256[archive]) for path in paths)
+    return tuple(OfficialFile(path, _SHA256[path], 10_000, urls, _SHA256[archive]) for path in paths)
 
 
 def _svhn_files(split: str, records: int) -> tuple[OfficialFile, ...]:

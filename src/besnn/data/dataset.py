@@ -23,7 +23,7 @@ class Dataset:
     Attributes:
         inputs: images `uint8 [n, c, h, w]`, or a table `float32 [n, d]`.
         labels: `int64 [n]`, indices into `class_names`; None if the data has no labels.
-        class_names: the name of class 0, 1, ...; empty if the data has no labels.
+        class_names: the name of class 0, 1, ...
         name: what a person calls the set (`mnist:test`, a path).
         hashes: SHA-256 by file (or by folder) of the content that was read.
         feature_names: the names of a table's columns; empty for images and for arrays without names.
@@ -53,16 +53,15 @@ class Dataset:
         if self.feature_names and len(self.feature_names) != self.inputs.shape[1]:
             counts = f"{len(self.feature_names)} feature names for {self.inputs.shape[1]} columns"
             raise InputError(f"{self.name}: {counts}; give one name per column")
-        if self.labels is not None:
-            self._check_labels(self.labels)
-
-    def _check_labels(self, labels: NDArray[np.int64]) -> None:
+        labels = self.labels
+        if labels is None:
+            return
         if labels.shape != (len(self),) or labels.dtype != np.int64:
             found = f"{labels.dtype} {list(labels.shape)}"
             raise InputError(f"{self.name}: labels are {found}; give int64 [{len(self)}], one per input")
         if len(self) and not (labels.min() >= 0 and labels.max() < len(self.class_names)):
-            found = f"labels run from {labels.min()} to {labels.max()}"
-            raise InputError(f"{self.name}: {found}; there are {len(self.class_names)} class names")
+            names = f"there are {len(self.class_names)} class names"
+            raise InputError(f"{self.name}: labels run from {labels.min()} to {labels.max()}; {names}")
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -73,7 +72,7 @@ class Dataset:
         return self.inputs.ndim == 4
 
     def subset(self, indices: Sequence[int] | NDArray[np.integer]) -> "Dataset":
-        """Return the rows at `indices`, in that order, with the same class names."""
+        """Return the rows at `indices`, in that order."""
         rows = np.asarray(indices, dtype=np.int64)
         return replace(self, inputs=self.inputs[rows], labels=None if self.labels is None else self.labels[rows])
 
@@ -105,11 +104,6 @@ def split_indices(
     """Return the row numbers of each part, ascending: one part per size (a share or a number of rows), then the rest.
 
     With labels `[rows]`, every part holds each class in its overall share, as nearly as whole rows allow.
-
-    Example:
-        >>> first, rest = split_indices(10, [0.3], seed=0)
-        >>> len(first), len(rest)
-        (3, 7)
     """
     counts = [_count(size, rows) for size in sizes]
     if sum(counts) >= rows:
@@ -121,7 +115,6 @@ def split_indices(
 
 
 def _count(size: int | float, rows: int) -> int:
-    """Return how many rows a size stands for."""
     if isinstance(size, float) and not 0 < size < 1:
         raise InputError(f"a share of {size} is not between 0 and 1: give a number of rows as an int")
     count = round(size * rows) if isinstance(size, float) else size

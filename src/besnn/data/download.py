@@ -1,18 +1,20 @@
 """Download official files: resumed if broken off, checked, and only then moved into the data folder."""
 
+import contextlib
 import hashlib
 import os
 import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any
 
 import pooch
 
 from besnn.data.catalogue import DatasetInfo, OfficialFile
 from besnn.data.official import FileStatus, Status, data_root, official_files, read_official, unpacked, verify
 from besnn.errors import DataError, one_line
+from besnn.storage.files import atomic_path
 
 ATTEMPTS = 3
 """How many attempts in a row may bring nothing before an address is given up."""
@@ -22,10 +24,6 @@ def fetch(name: str, data_dir: str | Path | None = None, *, progress: bool = Tru
     """Download the files of a built-in set (`mnist`, or one split: `mnist:test`) that are missing, partial or altered.
 
     Fetch before starting several processes: two that download the same file at once corrupt it, which the check detects.
-
-    Example:
-        >>> fetch("two-moons")  # generated, not downloaded
-        []
     """
     info, files = official_files(name)
     fetch_files(info, files, data_root(data_dir), progress=progress)
@@ -34,7 +32,7 @@ def fetch(name: str, data_dir: str | Path | None = None, *, progress: bool = Tru
 
 def fetch_files(info: DatasetInfo, files: Sequence[OfficialFile], root: Path, *, progress: bool = True) -> None:
     """Download those files of a set whose official content is not in the folder `root`."""
-    wanted = [file for file in files if read_official(info, file, root).status.status is not Status.OK]
+    wanted = [file for file in files if read_official(info, file, root).status is not Status.OK]
     for urls in dict.fromkeys(file.urls for file in wanted):
         _install(urls, [file for file in wanted if file.urls == urls], root, progress=progress)
 
@@ -42,10 +40,15 @@ def fetch_files(info: DatasetInfo, files: Sequence[OfficialFile], root: Path, *,
 def _install(urls: Sequence[str], files: Sequence[OfficialFile], root: Path, *, progress: bool) -> None:
     """Download one address and put the files that come from it in place."""
     name = urls[0].rsplit("/", 1)[-1]
-    archived = bool(files[0].member)
+    archived = bool(files[0].archive_sha256)
     target = root / name if archived else (root / files[0].path).with_name(name)
     part = target.with_name(f"{name}.part")
-    _download_first(urls, part, progress=progress)
+    for mirror in urls[:-1]:
+        with contextlib.suppress(DataError):
+            download(mirror, part, progress=progress)
+            break
+    else:
+        download(urls[-1], part, progress=progress)
     try:
         found = hashlib.sha256(part.read_bytes() if archived else unpacked(part)).hexdigest()
         official = files[0].archive_sha256 or files[0].sha256
@@ -61,45 +64,24 @@ def _install(urls: Sequence[str], files: Sequence[OfficialFile], root: Path, *, 
         os.replace(part, target)
 
 
-def _download_first(urls: Sequence[str], part: Path, *, progress: bool) -> None:
-    """Download from the first address that answers."""
-    for mirror in urls[:-1]:
-        try:
-            download(mirror, part, progress=progress)
-        except DataError:
-            continue
-        return
-    download(urls[-1], part, progress=progress)
-
-
 def _extract(archive: Path, files: Sequence[OfficialFile], root: Path) -> None:
     """Extract the wanted files from a checked archive and remove it; nothing else in it is written anywhere."""
     with tarfile.open(archive) as contents:
         for file in files:
-            member = contents.getmember(file.member)
+            member = contents.getmember(file.path)
             packed = contents.extractfile(member) if member.isreg() else None
             if packed is None:
-                raise DataError(f"{archive} holds no plain file {file.member}: remove it and fetch again")
-            target = root / file.path
-            unfinished = target.with_name(f"{target.name}.part")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(packed.read())
-            os.replace(unfinished, target)
+                raise DataError(f"{archive} holds no plain file {file.path}: remove it and fetch again")
+            with atomic_path(root / file.path) as partial:
+                partial.write_bytes(packed.read())
     archive.unlink()
-
-
-class _Response(Protocol):
-    status_code: int
-
-    def close(self) -> None: ...
 
 
 def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0) -> None:
     """Download an address into `part`, continuing after the bytes that are already there.
 
-    The content is not checked here: the caller verifies `part` and moves it into place, so that no incomplete file ever has
-    its final name. If the download fails, `part` is kept and the next call resumes. `pause` is the number of seconds to wait
-    before trying again after a broken connection.
+    The caller verifies `part` and moves it into place. If the download fails, `part` is kept and the next call resumes.
+    `pause` is the number of seconds to wait before trying again after a broken connection.
     """
     fruitless = 0
     while True:
@@ -110,8 +92,7 @@ def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0)
                 _request(url, file, offset=before, progress=progress)
             return
         except OSError as error:  # the base class of all errors of requests
-            response: _Response | None = getattr(error, "response", None)
-            status = 0 if response is None else response.status_code
+            status = getattr(getattr(error, "response", None), "status_code", 0)
             if status == 416:  # nothing follows what is there: the last run stopped just after its last byte
                 return
             fruitless = 0 if _size(part) > before else fruitless + 1
@@ -124,9 +105,9 @@ def download(url: str, part: Path, *, progress: bool = True, pause: float = 1.0)
 
 def _request(url: str, file: IO[bytes], *, offset: int, progress: bool) -> None:
     """Append what follows `offset` to the file; start again if the server can only send the whole."""
-    responses: list[_Response] = []
+    responses: list[Any] = []
 
-    def restart_if_whole(response: _Response, **_: object) -> None:
+    def restart_if_whole(response: Any, **_: object) -> None:
         responses.append(response)
         if response.status_code == 200:
             file.truncate(0)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from besnn.data.dataset import Dataset, split_indices
+from besnn.data.dataset import Dataset
 from besnn.data.images import IMAGE_SUFFIXES, ImageSpec, Pixels, decode_image, image_spec_of, read_image
 from besnn.data.rows import Batch
 from besnn.errors import DataError, reading
@@ -46,12 +46,7 @@ def hash_listing(listing: Iterable[tuple[str, int | str]]) -> str:
 
 
 def writable(text: str) -> str:
-    r"""Replace what is not UTF-8 in a text that holds a file's name, so that it can be written to any file.
-
-    Example:
-        >>> writable("photo-\udcff.png")
-        'photo-\ufffd.png'
-    """
+    """Replace what is not UTF-8 in a text that holds a file's name, so that it can be written to any file."""
     return os.fsencode(text).decode(errors="replace")
 
 
@@ -59,13 +54,8 @@ def writable(text: str) -> str:
 class StreamingFolder:
     """A folder of images that are decoded at each access: a map-style data set, as torch's DataLoader takes.
 
-    Attributes:
-        files: the image files.
-        labels: `int64 [n]`, or None for a flat folder.
-        class_names: the sorted names of the sub-folders.
-        name: the folder.
-        spec: the form that images are brought to.
-        hashes: by folder, a SHA-256 over the names and sizes of its files (the content is not read in advance).
+    Labels `int64 [n]` index `class_names`, the sorted names of the sub-folders; None for a flat folder. The hash is over the
+    names and sizes of the files, whose content is not read in advance.
     """
 
     files: tuple[Path, ...]
@@ -92,11 +82,6 @@ class StreamingFolder:
         """Return the images at `indices`, in that order."""
         files = tuple(self.files[index] for index in indices)
         return replace(self, files=files, labels=None if self.labels is None else self.labels[np.asarray(indices)])
-
-    def split(self, *sizes: int | float, seed: int = 0, stratify: bool = True) -> tuple["StreamingFolder", ...]:
-        """Split as `Dataset.split` does."""
-        labels = self.labels if stratify else None
-        return tuple(self.subset(part) for part in split_indices(len(self), sizes, seed=seed, labels=labels))
 
     def load(self) -> Dataset:
         """Decode all images into memory."""
@@ -188,12 +173,10 @@ def image_batches(images: Iterable[tuple[str, ReadPixels]], spec: ImageSpec, bat
 
 
 def _name(path: Path, folder: Path) -> str:
-    """Return a file's path within its folder."""
     return path.name if path == folder else path.relative_to(folder).as_posix()
 
 
 def _is_image(path: Path) -> bool:
-    """Whether training takes a file as an image: by its name, and if it is not hidden."""
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 

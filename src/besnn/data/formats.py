@@ -49,12 +49,12 @@ def describe_formats() -> str:
 def column_names(path: Path) -> tuple[str, ...]:
     """Return the names of the columns of a table file; an empty tuple for files of arrays."""
     with reading(path):
-        return _format_of(path).columns(path)
+        return FORMATS[path.suffix.lower()].columns(path)
 
 
 def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
     """Load a whole file; a bad row is an error. A table without a column of the default name `label` has no labels."""
-    if not _format_of(path).is_table:
+    if not FORMATS[path.suffix.lower()].is_table:
         return collect(_read(path, (), label), path)
     names = column_names(path)
     if label not in names and label != "label":
@@ -65,22 +65,18 @@ def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None
 
 def stream_file(path: Path, *, label: str = "label", columns: Sequence[str] | int | None = None) -> Iterator[Rows]:
     """Yield the rows of a file, without labels; a bad row has an error and does not stop the others."""
-    is_table = _format_of(path).is_table
+    is_table = FORMATS[path.suffix.lower()].is_table
     return _read(path, choose_columns(column_names(path), columns, label, table=str(path)) if is_table else ())
 
 
 def holds_table(path: Path) -> bool:
     """Whether a file holds rows of numbers rather than images."""
-    if _format_of(path).is_table:
+    if FORMATS[path.suffix.lower()].is_table:
         return True
     first = next(_read(path, ()), None)
     return first is not None and first.inputs.ndim == 2
 
 
-def _format_of(path: Path) -> Format:
-    return FORMATS[path.suffix.lower()]
-
-
 def _read(path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
     with reading(path):
-        yield from _format_of(path).read(path, columns, label)
+        yield from FORMATS[path.suffix.lower()].read(path, columns, label)

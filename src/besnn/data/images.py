@@ -98,12 +98,7 @@ def image_spec_of(path: Path) -> ImageSpec:
 
 
 def convert_images(images: Pixels, spec: ImageSpec) -> Pixels:
-    """Bring images `uint8 [n, c, h, w]` to another size or number of channels.
-
-    Example:
-        >>> convert_images(np.zeros((5, 1, 28, 28), np.uint8), ImageSpec(32, channels=3)).shape
-        (5, 3, 32, 32)
-    """
+    """Bring images `uint8 [n, c, h, w]` to another size or number of channels."""
     if images.shape[1:] == spec.shape:
         return images
     converted = np.empty((len(images), *spec.shape), np.uint8)
@@ -135,9 +130,7 @@ def _opened(file: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
 
 
 def _decode(image: Image.Image, spec: ImageSpec) -> Pixels:
-    """Decode an opened file as `uint8 [c, h, w]`."""
-    _, height, width = spec.shape
-    image.draft(None, (2 * max(height, width),) * 2)  # lets a JPEG decode at 1/2, 1/4 or 1/8 of its size
+    image.draft(None, (2 * max(spec.shape[1:]),) * 2)  # lets a JPEG decode at 1/2, 1/4 or 1/8 of its size
     return _conform(ImageOps.exif_transpose(image), spec)
 
 

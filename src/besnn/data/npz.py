@@ -43,7 +43,7 @@ class Npz:
 
 @dataclass(frozen=True)
 class _StoredArray:
-    """One array of an open archive: what its header says, and the file with its numbers."""
+    """One array of an open archive: its header, and the file with its numbers."""
 
     shape: tuple[int, ...]
     fortran_order: bool
@@ -64,13 +64,11 @@ class _StoredArray:
 
 
 def _find(archive: zipfile.ZipFile, names: Sequence[str]) -> str | None:
-    """Return the first of some names that the archive has an array for."""
     return next((name for name in names if f"{name}.npy" in archive.namelist()), None)
 
 
 @contextmanager
 def _stored_array(archive: zipfile.ZipFile, names: Sequence[str]) -> Iterator[_StoredArray]:
-    """Open an array of the archive and read its header."""
     name = _find(archive, names)
     if name is None:
         raise ValueError(f"no array is called {' or '.join(names)}")

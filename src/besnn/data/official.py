@@ -8,7 +8,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -29,21 +29,6 @@ class Status(StrEnum):
     MISSING = "missing"
 
 
-@dataclass(frozen=True)
-class FileStatus:
-    """What was found of one official file.
-
-    Attributes:
-        path: where the file lies, or would lie.
-        status: `ok` (the official content), `partial` (sound, but fewer records: usable), `altered` or `missing`.
-        detail: what is wrong; empty if nothing is.
-    """
-
-    path: Path
-    status: Status
-    detail: str = ""
-
-
 @dataclass(frozen=True, eq=False)
 class Records:
     """Images `uint8 [n, c, h, w]` and labels `int64 [n]`; a file in MNIST's format holds only one of the two."""
@@ -56,10 +41,20 @@ class Records:
 
 
 @dataclass(frozen=True, eq=False)
-class FileContent:
-    """An official file as found: its status, the SHA-256 of its unpacked content, and its records if they are usable."""
+class FileStatus:
+    """An official file as found.
 
-    status: FileStatus
+    Attributes:
+        path: where the file lies, or would lie.
+        status: `ok` (the official content), `partial` (sound, but fewer records: usable), `altered` or `missing`.
+        detail: what is wrong; empty if nothing is.
+        sha256: of the unpacked content.
+        records: what `read_official` found, if it is usable.
+    """
+
+    path: Path
+    status: Status
+    detail: str = ""
     sha256: str = ""
     records: Records | None = None
 
@@ -70,14 +65,9 @@ def data_root(data_dir: str | Path | None = None) -> Path:
 
 
 def verify(name: str, data_dir: str | Path | None = None) -> list[FileStatus]:
-    """Compare the files of a built-in set (`mnist`, or one split: `mnist:test`) with the official ones.
-
-    Example:
-        >>> verify("digits")  # not read from files
-        []
-    """
+    """Compare the files of a built-in set (`mnist`, or one split: `mnist:test`) with the official ones."""
     info, files = official_files(name)
-    return [read_official(info, file, data_root(data_dir)).status for file in files]
+    return [replace(read_official(info, file, data_root(data_dir)), records=None) for file in files]
 
 
 def official_files(name: str) -> tuple[DatasetInfo, Sequence[OfficialFile]]:
@@ -86,25 +76,23 @@ def official_files(name: str) -> tuple[DatasetInfo, Sequence[OfficialFile]]:
     return info, [file for each, files in info.files.items() if split in (None, each) for file in files]
 
 
-def read_official(info: DatasetInfo, file: OfficialFile, root: Path) -> FileContent:
+def read_official(info: DatasetInfo, file: OfficialFile, root: Path) -> FileStatus:
     """Read one file of a set from the folder `root`, unpacked or gzipped."""
-    candidates = (root / file.path, root / f"{file.path}.gz")
-    path = next((path for path in candidates if path.is_file()), None)
+    path = next((path for path in (root / file.path, root / f"{file.path}.gz") if path.is_file()), None)
     if path is None:
-        return FileContent(FileStatus(root / file.path, Status.MISSING, f"fetch it: besnn data fetch {info.name}"))
+        return FileStatus(root / file.path, Status.MISSING, f"fetch it: besnn data fetch {info.name}")
     try:
         content = unpacked(path)
         records = PARSERS[info.format](content, str(path))
     except OSError as error:  # a DataError is one
-        return FileContent(FileStatus(path, Status.ALTERED, one_line(error)))
+        return FileStatus(path, Status.ALTERED, one_line(error))
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 == file.sha256:
-        return FileContent(FileStatus(path, Status.OK), sha256, records)
+        return FileStatus(path, Status.OK, "", sha256, records)
     if len(records) < file.records:
-        detail = f"{len(records):,} of {file.records:,} records"
-        return FileContent(FileStatus(path, Status.PARTIAL, detail), sha256, records)
+        return FileStatus(path, Status.PARTIAL, f"{len(records):,} of {file.records:,} records", sha256, records)
     detail = f"{path} has SHA-256 {sha256}, not the official {file.sha256}: remove it and fetch it again"
-    return FileContent(FileStatus(path, Status.ALTERED, detail), sha256)
+    return FileStatus(path, Status.ALTERED, detail, sha256)
 
 
 def unpacked(path: Path) -> bytes:

@@ -20,19 +20,16 @@ STROKE_CORNERS = 6
 def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed: int = 0) -> dict[str, Inputs]:
     """Return outliers by kind, each of the shape and dtype of `inputs`.
 
-    The outliers of a kind depend only on the inputs and the seed, not on which other kinds are requested.
-
-    Args:
-        inputs: images `uint8 [n, c, h, w]` or a table `float32 [n, d]`.
-        kinds: from `IMAGE_OUTLIERS`, for colour images also from `COLOUR_OUTLIERS`, or from `TABLE_OUTLIERS`; all that apply
-            unless given.
-        seed: of the random draws.
+    Kinds are from `IMAGE_OUTLIERS`, for colour images also from `COLOUR_OUTLIERS`, or from `TABLE_OUTLIERS`; all that apply
+    unless given. The outliers of a kind depend only on the inputs and the seed.
 
     Example:
         >>> sorted(made_up_outliers(np.zeros((3, 2), np.float32)))
         ['enlarged-box', 'permuted-columns']
     """
-    makers = _makers_for(inputs)
+    makers = TABLE_OUTLIERS
+    if inputs.ndim == 4:
+        makers = IMAGE_OUTLIERS | COLOUR_OUTLIERS if inputs.shape[1] > 1 else IMAGE_OUTLIERS
     if len(inputs) < 2:
         raise InputError(f"outliers cannot be made from {len(inputs)} inputs: give at least 2 inputs")
     if unknown := [kind for kind in kinds or () if kind not in makers]:
@@ -40,12 +37,6 @@ def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed
     # crc32, not hash(): the same in every process
     streams = {kind: np.random.default_rng([seed, zlib.crc32(kind.encode())]) for kind in kinds or makers}
     return {kind: makers[kind](inputs, stream) for kind, stream in streams.items()}
-
-
-def _makers_for(inputs: Inputs) -> "dict[str, Maker]":
-    if inputs.ndim != 4:
-        return TABLE_OUTLIERS
-    return IMAGE_OUTLIERS | COLOUR_OUTLIERS if inputs.shape[1] > 1 else IMAGE_OUTLIERS
 
 
 def shuffled_pixels(images: Inputs, rng: np.random.Generator) -> Inputs:

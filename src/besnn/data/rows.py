@@ -99,12 +99,7 @@ def collect(blocks: Iterable[Rows], path: Path, feature_names: tuple[str, ...] =
 
 
 def encode_labels(values: Sequence[Label], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels `int64 [n]` and the class names that they index, sorted by value if all are integers, else as text.
-
-    Example:
-        >>> encode_labels([10, 2, 10], "example")
-        (array([1, 0, 1]), ('2', '10'))
-    """
+    """Return labels `int64 [n]` and the class names that they index, sorted by value if all are integers, else as text."""
     names = [_class_name(value, row, source) for row, value in enumerate(values)]
     unique = set(names)
     by_value = all(name.removeprefix("-").isdecimal() for name in unique)
@@ -139,9 +134,7 @@ def rows_from_array(array: NDArray[np.generic], labels: Sequence[Label] = ()) ->
     """
     if array.dtype.kind not in "buif":
         raise InputError(f"an array of {array.dtype} is not numeric: give integers or floats")
-    if array.ndim == 2:
-        return rows_from_numbers(array, labels)
-    return _image_rows(_channels_first(array), labels)
+    return rows_from_numbers(array, labels) if array.ndim == 2 else _image_rows(_channels_first(array), labels)
 
 
 def rows_from_numbers(
@@ -181,24 +174,15 @@ def _channels_first(images: NDArray[np.generic]) -> NDArray[np.generic]:
             return images
         if last and not first:
             return images.transpose(0, 3, 1, 2)
-    raise InputError(
-        f"an array of shape {list(images.shape)} is neither a table [n, d] nor images [n, h, w], [n, h, w, c] or "
-        "[n, c, h, w] with 1 or 3 channels: reshape it"
-    )
+    layouts = "a table [n, d] nor images [n, h, w], [n, h, w, c] or [n, c, h, w] with 1 or 3 channels"
+    raise InputError(f"an array of shape {list(images.shape)} is neither {layouts}: reshape it")
 
 
 class Rounding:
-    """Whether float32, in which networks compute, holds a table's columns finely enough to learn from them.
-
-    Example:
-        >>> rounding = Rounding()
-        >>> rounding.add(np.array([[0.5, 1.7e9], [0.1, 1.7e9 + 30]]))
-        >>> rounding.loss(["size", "time"])
-        "column 'time' reaches 1.7e+09 and varies by 30, which float32 does not hold: standardise it first"
-    """
+    """Whether float32, in which networks compute, holds a table's columns finely enough to learn from them."""
 
     def __init__(self) -> None:
-        self._extents: list[NDArray[np.float64]] = []
+        self._extents: list[NDArray[np.float64]] = []  # of each block: the maxima, the negated minima, the rounding errors
 
     def add(self, table: NDArray[np.generic]) -> None:
         """Add rows `[n, d]` of finite numbers, as they were before float32."""

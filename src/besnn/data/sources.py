@@ -17,7 +17,6 @@ from besnn.data.rows import Batch, Rows, numbered_batches
 from besnn.errors import DataError, InputError
 
 BYTE_BUDGET = 4 * 2**30
-"""A folder whose decoded pixels need more bytes than this is not loaded whole."""
 
 
 class Kind(StrEnum):
@@ -31,12 +30,7 @@ class Kind(StrEnum):
 
 
 def kind_of(spec: str | Path) -> Kind:
-    """Return what a name or path stands for; a built-in name takes precedence over a file of that name (`./mnist`).
-
-    Example:
-        >>> kind_of("mnist:test")
-        <Kind.BUILT_IN: 'built-in'>
-    """
+    """Return what a name or path stands for; a built-in name takes precedence over a file of that name (`./mnist`)."""
     if parse_name(str(spec)):
         return Kind.BUILT_IN
     path = Path(spec)
@@ -45,10 +39,8 @@ def kind_of(spec: str | Path) -> Kind:
     kind = kind_of_suffix(path.suffix)
     if kind is None or not path.is_file():
         names = ", ".join(info.name for info in available())
-        raise DataError(
-            f"{str(spec)!r} is neither a built-in set ({names}; a split is written mnist:test) nor the path of a folder of "
-            f"images or of {describe_formats()}"
-        )
+        sets = f"a built-in set ({names}; a split is written mnist:test)"
+        raise DataError(f"{str(spec)!r} is neither {sets} nor the path of a folder of images or of {describe_formats()}")
     return kind
 
 
@@ -69,9 +61,8 @@ def load(
     label: str = "label",
     image: ImageSpec | None = None,
     columns: Sequence[str] | None = None,
-    byte_budget: int = BYTE_BUDGET,
 ) -> Dataset:
-    """Load data whole.
+    """Load data whole; a folder of images whose pixels need over `BYTE_BUDGET` bytes is refused.
 
     Args:
         spec: a built-in name (`mnist`, `mnist:test`), or the path of a folder of images (one sub-folder per class, or
@@ -81,17 +72,16 @@ def load(
         label: a table's class column.
         image: the form to bring images to; they keep their own unless given.
         columns: a table's feature columns, in order; all but the class unless given.
-        byte_budget: a folder of images whose pixels need more bytes is refused.
 
     Example:
         >>> load("digits:test").inputs.shape
         (359, 1, 8, 8)
     """
     loaded = load_or_stream(
-        spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, byte_budget=byte_budget
+        spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, byte_budget=BYTE_BUDGET
     )
     if isinstance(loaded, StreamingFolder):
-        needed = f"{len(loaded):,} images of {loaded.spec} need more than {byte_budget:,} bytes"
+        needed = f"{len(loaded):,} images of {loaded.spec} need more than {BYTE_BUDGET:,} bytes"
         raise InputError(f"{spec}: {needed}: choose a smaller size, or read them with besnn.data.load_or_stream")
     return loaded
 

@@ -122,8 +122,7 @@ def _to_numbers(cells: pa.Array) -> NDArray[np.float64]:
 
 
 def _cast(cells: pa.Array) -> NDArray[np.float64]:
-    numbers: NDArray[np.float64] = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return numbers
+    return np.asarray(cells.cast(pa.float64(), safe=False))
 
 
 def _to_labels(cells: pa.Array) -> list[Label]:

@@ -11,6 +11,5 @@ def require_ray(library: Literal["data", "serve"]) -> None:
     try:
         import_module(f"ray.{library}")
     except ImportError as error:
-        raise InputError(
-            f"--engine ray needs Ray, which is not installed ({one_line(error)}): pip install 'besnn[ray]'"
-        ) from None
+        missing = f"--engine ray needs Ray, which is not installed ({one_line(error)})"
+        raise InputError(f"{missing}: pip install 'besnn[ray]'") from None

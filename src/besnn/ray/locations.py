@@ -16,12 +16,7 @@ from besnn.storage.files import atomic_path
 
 @dataclass(frozen=True)
 class Location:
-    """A file or folder.
-
-    Attributes:
-        name: as the user wrote it, for messages.
-        url: an absolute path or a URL, which means the same in every process of a cluster.
-    """
+    """A file or folder: its name as the user wrote it, and a path or URL that means the same in every process of a cluster."""
 
     name: str
     url: str
@@ -32,16 +27,12 @@ class Location:
 
         >>> Location.parse("file:///tmp/scores").local
         PosixPath('/tmp/scores')
-        >>> Location.parse("nowhere://x")
-        Traceback (most recent call last):
-        besnn.errors.InputError: URL 'nowhere://x' cannot be used (Protocol not known: nowhere): ...
         """
         try:
             filesystem, path = fsspec.core.url_to_fs(name)
         except (ValueError, ImportError) as error:
-            raise InputError(
-                f"URL {name!r} cannot be used ({one_line(error)}): give a path, or install what fsspec needs for it"
-            ) from None
+            remedy = "give a path, or install what fsspec needs for it"
+            raise InputError(f"URL {name!r} cannot be used ({one_line(error)}): {remedy}") from None
         except OSError as error:  # the URL points into an archive that does not exist
             raise DataError(f"{name} cannot be read ({one_line(error)})") from None
         return cls(name, path if isinstance(filesystem, LocalFileSystem) else name)
@@ -145,11 +136,7 @@ class Location:
 
 
 def _join(folder: str, name: str) -> str:
-    """Return the path or URL of a name in a folder; in a chain of URLs the first link is the folder.
-
-    >>> _join("zip://photos::file:///a.zip", "1.png"), _join("./photos/", "1.png")
-    ('zip://photos/1.png::file:///a.zip', 'photos/1.png')
-    """
+    """Return the path or URL of a name in a folder; in a chain (`zip://photos::file:///a.zip`) the first link is the folder."""
     if "://" not in folder:
         return str(Path(folder, name))
     first, chain, rest = folder.partition("::")

@@ -31,23 +31,14 @@ READERS = 16
 
 @dataclass
 class Part(Tally):
-    """One file of the output, with the counts over its rows.
-
-    Attributes:
-        chunk: the number of the chunk whose scores it holds.
-        sha256: of the file.
-    """
+    """One file of the output: the counts over its rows, the number of the chunk that it holds, and its SHA-256."""
 
     chunk: int = 0
     sha256: str = ""
 
 
 def part_name(chunk: int) -> str:
-    """Return the name of a part's file; in the order of their names, parts are in the order of the inputs.
-
-    >>> part_name(7)
-    'part-00000007.parquet'
-    """
+    """Return the name of a part's file; in the order of their names, parts are in the order of the inputs."""
     return f"part-{chunk:08}.parquet"
 
 
@@ -83,13 +74,9 @@ def _metadata(identity: str, chunk: int) -> dict[str, str]:
 
 @dataclass
 class Manifest:
-    """An output folder and its content.
+    """An output folder, the run that it belongs to, and the parts in place, by chunk.
 
-    Attributes:
-        folder: where the output is.
-        run: everything that the scores depend on (input, model, versions, chunk size): only the same run may continue.
-        parts: the parts in place, by chunk.
-        complete: whether no part is missing.
+    A run is everything that the scores depend on (input, model, versions, chunk size): only the same run may continue.
     """
 
     folder: Location
@@ -119,10 +106,8 @@ class Manifest:
         known = _read_manifest(self.folder / MANIFEST)
         if known["run"] != self.run:
             changed = [name for name in self.run if self.run[name] != known["run"].get(name)]
-            raise InputError(
-                f"output {self.folder.name} belongs to another run (different {', '.join(changed)}): "
-                "name another folder, or remove this one"
-            )
+            other = f"belongs to another run (different {', '.join(changed)})"
+            raise InputError(f"output {self.folder.name} {other}: name another folder, or remove this one")
         listed = {part["chunk"]: part["sha256"] for part in known["parts"]}
         chunks = [int(match[1]) for name in names if (match := re.fullmatch(r"part-(\d{8})\.parquet", name))]
         with ThreadPoolExecutor(READERS) as pool:

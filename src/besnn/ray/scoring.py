@@ -52,12 +52,12 @@ def score_on_ray(
 
     Args:
         model: the file of a calibrated detector.
-        source: as `besnn.ray.sources.open_source` takes it.
+        source: as `besnn.ray.sources.open_source` takes it, with `label`, `data_dir` and `chunk_rows`.
         output: the folder to write, a path or URL that all machines of the cluster reach.
         label: the class column of a table, which is ignored.
         data_dir: the folder of built-in sets, on every machine.
         cluster: where to score; see `Cluster` for the default.
-        chunk_rows: inputs per part, see `open_source`.
+        chunk_rows: inputs per part.
         progress: called with the number of inputs after each part.
     """
     cluster = cluster or Cluster()
@@ -120,15 +120,7 @@ def _score_chunks(source: Source, spans: list[Span], model: bytes, manifest: Man
 
 
 class ChunkScorer:
-    """Scores chunks into parts of the output; each worker process holds one, with a model of its own.
-
-    Args:
-        model: the content of the model file, in the object store.
-        source: the source of the chunks.
-        folder: the output.
-        identity: of the run.
-        device: where to put the model.
-    """
+    """Scores chunks into parts of the output; each worker process holds one, with a model (a file's content) of its own."""
 
     def __init__(
         self, model: "list[ObjectRef[NDArray[np.uint8]]]", source: Source, folder: Location, identity: str, device: str
@@ -174,10 +166,8 @@ def _finish(source: Source, manifest: Manifest) -> None:
     rows = manifest.tally().inputs
     expected = rows if source.rows is None else source.rows
     if sorted(manifest.parts) != list(range(len(manifest.parts))) or rows != expected:
-        raise DataError(
-            f"{manifest.folder.name} has {rows:,} rows for {expected:,} inputs, which changed during the run: "
-            "remove the folder and score again"
-        )
+        found = f"{rows:,} rows for {expected:,} inputs, which changed during the run"
+        raise DataError(f"{manifest.folder.name} has {found}: remove the folder and score again")
     if (local := manifest.folder.local) is not None:
         remove_partials(local)  # left by workers that were killed
     manifest.complete = True

@@ -36,13 +36,7 @@ BUSY_REQUESTS = 32
 
 @dataclass(frozen=True)
 class Replicas:
-    """The number of replicas, and what each holds.
-
-    Attributes:
-        least: how many always run.
-        most: how many may run under load; `least` if None.
-        gpus: GPUs of each, which may be a fraction; 0 scores on CPUs.
-    """
+    """How many replicas always run, how many may run under load (`least` if None), and the GPUs of each (or a fraction)."""
 
     least: int = 1
     most: int | None = None
@@ -62,14 +56,9 @@ class Replicas:
 
 
 class ServedDetector:
-    """A replica: the service around a model of its own.
+    """A replica: the service around a model of its own, from a file that every machine of the cluster can read.
 
-    Args:
-        model: the model file, which every machine of the cluster can read.
-        sha256: of that file, so that all replicas have the same model, and another model makes another deployment.
-        settings: of the service.
-        examples: inputs to try on the page.
-        device: where to put the model.
+    By the file's SHA-256, all replicas have the same model, and another model makes another deployment.
     """
 
     def __init__(self, model: Location, sha256: str, settings: Settings, examples: Sequence[Example], device: str) -> None:
@@ -107,9 +96,8 @@ def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: s
     try:
         serve.run(application, name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
-        raise BesnnError(
-            f"Ray Serve could not start {model} ({one_line(error)}): see `serve status`; every machine must be able to read it"
-        ) from error
+        remedy = "see `serve status`; every machine must be able to read it"
+        raise BesnnError(f"Ray Serve could not start {model} ({one_line(error)}): {remedy}") from error
     return f"http://{host}:{port}"
 
 
@@ -123,17 +111,9 @@ def serve_on_ray(
     address: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> None:
-    """Serve a model on a cluster; on a cluster of this machine alone, until the process is interrupted.
+    """Serve a model file on a cluster; on a cluster of this machine alone, until the process is interrupted.
 
-    Args:
-        model: the file of a calibrated detector.
-        settings: of the service.
-        examples: inputs to try on the page.
-        host: the address to listen on.
-        port: the port to listen on.
-        replicas: how many.
-        address: the cluster, see `besnn.ray.session.Cluster`.
-        tell: called with a sentence that says where the service is.
+    `address` is that of a `besnn.ray.session.Cluster`; `tell` is called with a sentence that says where the service is.
     """
     with ray_session(address) as temporary:
         url = deploy(model, settings, examples, host, port, replicas)

@@ -45,16 +45,19 @@ def ray_session(address: str | None = None) -> Iterator[bool]:
 
     Messages that Ray prints go to standard error. Yields whether the cluster ends with the block.
     """
-    with contextlib.redirect_stdout(sys.stderr), _connected(address) as temporary:
-        yield temporary
+    with contextlib.redirect_stdout(sys.stderr):
+        if ray.is_initialized():
+            yield False
+            return
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
+        _connect(address)
+        try:
+            yield address == "local"
+        finally:
+            ray.shutdown()
 
 
-@contextlib.contextmanager
-def _connected(address: str | None) -> Iterator[bool]:
-    if ray.is_initialized():
-        yield False
-        return
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
+def _connect(address: str) -> None:
     _require_cluster(address)
     dashboard = False if address == "local" else None  # an existing cluster has decided that already
     try:
@@ -63,10 +66,6 @@ def _connected(address: str | None) -> Iterator[bool]:
         raise _no_cluster(address, one_line(error)) from None
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; the handler that Ray has set aborts
-    try:
-        yield address == "local"
-    finally:
-        ray.shutdown()
 
 
 def _require_cluster(address: str) -> None:
@@ -83,10 +82,8 @@ def _require_cluster(address: str) -> None:
 
 
 def _no_cluster(address: str, reason: str) -> BesnnError:
-    return BesnnError(
-        f"no Ray cluster is available at {address} ({reason}): "
-        "start one with `ray start --head`, or leave --address out to use this machine alone"
-    )
+    remedy = "start one with `ray start --head`, or leave --address out to use this machine alone"
+    return BesnnError(f"no Ray cluster is available at {address} ({reason}): {remedy}")
 
 
 def choose_workers(cluster: Cluster) -> int:
@@ -96,8 +93,6 @@ def choose_workers(cluster: Cluster) -> int:
     most = int(min(cpus, gpus / each) if each else cpus)
     workers = cluster.workers or max(1, most)
     if workers > most:
-        raise InputError(
-            f"workers={workers} with 1 CPU and {each:g} GPUs each do not fit on this cluster of {cpus:g} CPUs "
-            f"and {gpus:g} GPUs: use at most {most}"
-        )
+        room = f"this cluster of {cpus:g} CPUs and {gpus:g} GPUs"
+        raise InputError(f"workers={workers} with 1 CPU and {each:g} GPUs each do not fit on {room}: use at most {most}")
     return workers

@@ -69,21 +69,11 @@ class Source:
 
 
 def open_source(
-    detector: "Detector",
-    name: str,
-    *,
-    label: str = "label",
-    data_dir: Path | None = None,
-    chunk_rows: int | None = None,
+    detector: "Detector", name: str, *, label: str = "label", data_dir: Path | None = None, chunk_rows: int | None = None
 ) -> Source:
-    """Open a path, a URL or a built-in set as a source of inputs for a detector.
+    """Open a folder of images, an image, a data file (a path or URL) or a built-in set as inputs for a detector.
 
-    Args:
-        detector: the detector that will score the inputs.
-        name: a folder of images, an image, a data file, or a built-in set.
-        label: the class column of a table, which is ignored.
-        data_dir: the folder of built-in sets, on every machine.
-        chunk_rows: inputs per chunk, a multiple of the local engine's batch size; chosen by the size of an input unless given.
+    A chunk has `chunk_rows` inputs, a multiple of the local engine's batch size; chosen by the size of an input unless given.
     """
     image = image_spec(detector)
     columns = None if image is not None else detector.feature_names or detector.input_shape[0]
@@ -114,7 +104,6 @@ def open_source(
 
 
 def _rows_per_array(input_shape: tuple[int, ...], batch_rows: int) -> int:
-    """Return how many inputs of a shape to send together as an array."""
     is_image = len(input_shape) > 1
     batch_bytes = batch_rows * math.prod(input_shape) * (1 if is_image else 4)
     return batch_rows * max(1, min(IMAGE_BATCHES if is_image else TABLE_BATCHES, CHUNK_BYTES // batch_bytes))
@@ -148,11 +137,7 @@ def array_batches(row: Row, batch_rows: int, chunk_rows: int) -> Iterator[Batch]
 
 
 def parquet_source(
-    location: Location,
-    columns: Sequence[str] | int,
-    label: str,
-    chunk_rows: int,
-    batches: Callable[[Row], Iterator[Batch]],
+    location: Location, columns: Sequence[str] | int, label: str, chunk_rows: int, batches: Callable[[Row], Iterator[Batch]]
 ) -> Source:
     """Open a parquet file, whose row groups are read independently of each other."""
     with _open_parquet(location) as table:
