@@ -146,7 +146,7 @@ def memory(
 @app.command()
 def scale(json: Json = None, quiet: Quiet = False) -> None:
     """Measure the costs per image, file, row and chunk that the plan in docs/scale.md starts from."""
-    from benchmarks.scale_costs import measure_costs
+    from benchmarks.scale import measure_costs
 
     _write(measure_costs(), json, quiet)
 

@@ -1,7 +1,7 @@
 """Records of benchmarks, and Markdown pages whose tables are written by command, never by hand."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,7 @@ def bench_records(benchmark: str, results: Path = RESULTS) -> list[dict[str, Any
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text.
-
-    Attributes:
-        title: also the name of its place in a document.
-        header: the names of the columns.
-        rows: one cell per column.
-        note: what a reader must know, below the table.
-    """
+    """A table of text; its title is also the name of its place in a document, its note stands below."""
 
     title: str
     header: tuple[str, ...]
@@ -62,19 +55,9 @@ class Table:
         Test sets.
         <BLANKLINE>
         """
-        return f"### {self.title}\n\n{markdown_table(self.header, self.rows)}\n\n{self.note}\n"
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    r"""Return a header and rows in Markdown's syntax.
-
-    >>> print(markdown_table(["a"], [["x | y"]]))
-    | a |
-    | --- |
-    | x \| y |
-    """
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        return f"### {self.title}\n\n{table}\n\n{self.note}\n"
 
 
 def fill_in(text: str, tables: Sequence[Table]) -> str:
@@ -98,13 +81,18 @@ def fill_in(text: str, tables: Sequence[Table]) -> str:
 
 def update_documents(documents: Sequence[Path], tables: Sequence[Table]) -> None:
     """Write tables into Markdown documents; if one of them cannot take tables, none is changed."""
-    texts = {path: _filled_document(path, tables) for path in documents}
+    write_texts({path: filled_document(path, tables) for path in documents})
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write files, each of them whole or not at all."""
     for path, text in texts.items():
         with atomic_path(path) as partial:
             partial.write_text(text, encoding="utf-8")
 
 
-def _filled_document(path: Path, tables: Sequence[Table]) -> str:
+def filled_document(path: Path, tables: Sequence[Table]) -> str:
+    """Return a document's text with each table in its place."""
     try:
         return fill_in(path.read_text(encoding="utf-8"), tables)
     except InputError as error:

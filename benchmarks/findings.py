@@ -17,41 +17,23 @@ CLASSES, FEATURES = 10, 256
 
 @dataclass(frozen=True)
 class Setting:
-    """The machine and the sizes of the work.
-
-    Attributes:
-        device: where the work runs.
-        rounds: timed passes of each piece of work.
-        warm_up: passes before the timed ones, in which libraries choose algorithms and CUDA graphs are recorded.
-        burst: passes in a row whose mean is one round.
-        widths: channels of the FashionMNIST network's convolutions.
-        images: images per batch when scoring.
-        ensemble_sizes: numbers of members N, in growing order.
-        samples: numbers of class features M, few and many.
-        batch: rows per training step.
-        steps: timed training steps.
-        recipe: changes to the FashionMNIST recipe.
-        stored: training features that a density holds.
-        queries: features that the density scores.
-        side: rows and columns of the matrices that the machine's rate is measured with.
-        size: bytes of the copy that it is measured with.
-    """
+    """The machine and the sizes of the work."""
 
     device: torch.device
     rounds: int
-    warm_up: int
-    burst: int = 1
-    widths: tuple[int, int, int] = (64, 128, 128)
+    warm_up: int  # passes before the timed ones, in which libraries choose algorithms and CUDA graphs are recorded
+    burst: int = 1  # passes in a row whose mean is one round
+    widths: tuple[int, int, int] = (64, 128, 128)  # of the FashionMNIST network
     images: int = 500
     ensemble_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
-    samples: tuple[int, int] = (16, 1024)
-    batch: int = 128
+    samples: tuple[int, int] = (16, 1024)  # class features M, few and many
+    batch: int = 128  # rows per training step
     steps: int = 16
-    recipe: tuple[str, ...] = ()
-    stored: int = 60_000
-    queries: int = 10_000
-    side: int = 8192
-    size: int = 2**31
+    recipe: tuple[str, ...] = ()  # changes to the FashionMNIST recipe
+    stored: int = 60_000  # training features that a density holds
+    queries: int = 10_000  # features that it scores
+    side: int = 8192  # of the matrices that the machine's rate is measured with
+    size: int = 2**31  # bytes of the copy that it is measured with
 
     def network(self) -> nn.Sequential:
         """Return a new, untrained feature extractor."""
@@ -142,10 +124,6 @@ class Target:
     value: float
     at_most: float
 
-    def fields(self) -> dict[str, object]:
-        """Return the fields for a record."""
-        return asdict(self) | {"met": self.met}
-
     @property
     def met(self) -> bool:
         """Whether the promise is kept."""
@@ -160,10 +138,6 @@ class Check:
     against: str
     error: float
     at_most: float
-
-    def fields(self) -> dict[str, object]:
-        """Return the fields for a record."""
-        return asdict(self) | {"passed": self.passed}
 
     @property
     def passed(self) -> bool:

@@ -71,7 +71,7 @@ def _measure_in(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
             lose_the_driver(model, table, folder / "driver", rows, address),
         ]
         checksums |= {checksum(folder / "worker"), checksum(folder / "driver")}
-    base = typical(local)["rows_per_second"]
+    base = median(run["rows_per_second"] for run in local)
     return {
         "rows": rows,
         "columns": COLUMNS,
@@ -79,8 +79,8 @@ def _measure_in(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
         "object_store_mb": STORE_BYTES // 2**20,
         "rounds": rounds,
         "load_average": round(os.getloadavg()[2], 1),
-        "local": relative(typical(local), base),
-        "ray": [{"workers": workers, **relative(typical(runs), base)} for workers, runs in shared.items()],
+        "local": typical(local, base),
+        "ray": [{"workers": workers, **typical(runs, base)} for workers, runs in shared.items()],
         "stopped": stopped,
         "equal": len(checksums) == 1,
         "checksums": sorted(checksums),
@@ -169,13 +169,9 @@ def checksum(output: Path) -> str:
     return hashlib.sha256(file.getbuffer()).hexdigest()
 
 
-def typical(runs: list[dict[str, float]]) -> dict[str, float]:
-    """Return the median of each figure."""
-    return {name: median(run[name] for run in runs) for name in runs[0]}
-
-
-def relative(figures: dict[str, float], base: float) -> dict[str, float]:
-    """Add the rate relative to another one."""
+def typical(runs: list[dict[str, float]], base: float) -> dict[str, float]:
+    """Return the median of each figure, and the rate relative to another one."""
+    figures = {name: median(run[name] for run in runs) for name in runs[0]}
     return {**figures, "relative": round(figures["rows_per_second"] / base, 2)}
 
 

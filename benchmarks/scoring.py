@@ -1,21 +1,17 @@
-"""Rows on scoring: from raw images on the device to one score per image."""
+"""Rows on scoring, from raw images on the device to one score per image, beside the textbook's way to do it."""
 
 import copy
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from benchmarks.findings import CLASSES, FEATURES, Check, Figure, Findings, Setting, Target
-from benchmarks.peers import Entropy, NaiveBESNN, TextbookBatchEnsemble
 from benchmarks.timing import Work, take_turns, work_of
 from besnn.baselines import SoftmaxClassifier
 from besnn.detection.scores import scores_for
-from besnn.layers import BatchEnsembleLinear, batch_ensemble, fold
-from besnn.layers.folding.fuse import fuse
+from besnn.layers import BatchEnsembleLinear, batch_ensemble, tile
 from besnn.model import BESNN, InferenceNetwork, OODClassifier, Preprocessing
-from besnn.model.cuda_graphs import CudaGraphs, Outputs, Replayed
-from besnn.model.inference import halve
 
 MEMBERS = 4
 
@@ -47,6 +43,54 @@ def preprocessing_for(setting: Setting) -> Preprocessing:
 def images_for(setting: Setting, count: int) -> Tensor:
     """Return images of random pixels, `[count, 1, 28, 28]`."""
     return torch.randint(0, 256, (count, 1, 28, 28), dtype=torch.uint8).to(setting.device)
+
+
+class Entropy(nn.Module):
+    """One softmax network or several, `[batch, ...]` → logits, scored by the entropy of the mean prediction."""
+
+    def __init__(self, *networks: nn.Module) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the predictive entropy, `[batch]`."""
+        probabilities = torch.stack([network(x).softmax(-1) for network in self.networks]).mean(0)
+        return _entropy(probabilities)
+
+
+class TextbookBatchEnsemble(nn.Module):
+    """BatchEnsemble as in its paper: the input is tiled, and every layer scales its input and its output."""
+
+    def __init__(self, network: nn.Module, members: int) -> None:
+        super().__init__()
+        self.network, self.members = network, members
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the predictive entropy, `[batch]`."""
+        logits: Tensor = self.network(tile(x, self.members))
+        probabilities = logits.unflatten(0, (self.members, -1)).softmax(-1).mean(0)
+        return _entropy(probabilities)
+
+
+class NaiveBESNN(nn.Module):
+    """BE-SNN as in its paper: the input is tiled, class features are drawn anew, and distances go to each of them."""
+
+    def __init__(self, model: BESNN) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the tempered entropy, `[batch]`."""
+        features, samples = self.model.features(x), self.model.class_features()
+        differences = features[:, :, None, None] - samples[:, None]  # [members, batch, classes, samples, d]
+        distances = differences.square().sum(-1).mean(-1)
+        tempered = -distances * torch.exp(-distances.amin(-1, keepdim=True))
+        return _entropy(tempered.softmax(-1).mean(0))
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    each: Tensor = torch.special.entr(probabilities)
+    return each.sum(-1)
 
 
 class AsUsersScore(nn.Module):
@@ -161,48 +205,6 @@ def score_by_members(setting: Setting) -> Findings:
     claim = f"a member's time with N = {setting.ensemble_sizes[-1]} over N = {setting.ensemble_sizes[0]}"
     findings.targets.append(Target(work, claim, last / first, 1.0))
     return findings
-
-
-@torch.inference_mode()
-def compare_layouts(setting: Setting) -> Findings:
-    """Time one batch by each way to run the members' convolutions, from pixels to distances."""
-    work, raw = f"distances of {setting.images} images, by layout", images_for(setting, setting.images)
-    model = besnn_model(setting)
-    network = InferenceNetwork(model, preprocessing_for(setting))
-
-    def layout(channels_last: bool = True, fused: bool = False, half: bool = False) -> Callable[[], Outputs]:
-        extractor = fold(copy.deepcopy(model.feature_extractor))
-        if channels_last:
-            extractor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
-        if half:
-            extractor.apply(halve)
-        assert isinstance(extractor, fx.GraphModule)  # as all networks are that can be traced
-        return _run_layout(network, fuse(extractor) if fused else extractor, raw, half)
-
-    if setting.device.type == "cuda":
-        runs = {
-            "apart, float32": layout(),
-            "apart, bfloat16": layout(half=True),
-            "apart and fused, float32": layout(fused=True),
-            "apart and fused, bfloat16": layout(fused=True, half=True),
-        }
-    else:
-        runs = {
-            "apart": layout(channels_last=False),
-            "apart, channels last": layout(),
-            "apart, channels last, in parts": lambda: network(raw),
-        }
-    floor = floor_of(lambda: network(raw), model, raw, setting)
-    timings = take_turns(runs, setting.device, setting.rounds, setting.warm_up, setting.burst)
-    return Findings([Figure(work, "be-snn", name, timing, floor, MEMBERS) for name, timing in timings.items()])
-
-
-def _run_layout(network: InferenceNetwork, extractor: nn.Module, raw: Tensor, half: bool) -> Callable[[], Outputs]:
-    def plain(batch: Tensor) -> Outputs:
-        return network.outputs(batch, [extractor], half)
-
-    run = Replayed(plain, CudaGraphs()) if raw.is_cuda else plain
-    return lambda: run(raw)
 
 
 def _time(work: str, runs: dict[tuple[str, str, int], Score], raw: Tensor, setting: Setting) -> Findings:

@@ -44,24 +44,17 @@ LINE = (
 
 @dataclass(frozen=True)
 class RequestKind:
-    """One kind of request.
-
-    Attributes:
-        name: its name in the table.
-        rows: inputs per request.
-        binary: whether tensors travel as bytes, by the Open Inference Protocol, rather than as JSON numbers.
-    """
+    """One kind of request: its name in the table, inputs per request, and how they travel."""
 
     name: str
     rows: int
-    binary: bool
+    binary: bool  # as bytes, by the Open Inference Protocol, rather than as JSON numbers
 
     def encode(self, inputs: NDArray[Any]) -> bytes:
         """Return the whole HTTP request for some inputs."""
         if not self.binary:
-            return http_post(
-                "/v1/predict", json.dumps({"inputs": inputs.tolist()}).encode(), {"Content-Type": "application/json"}
-            )
+            body = json.dumps({"inputs": inputs.tolist()}).encode()
+            return http_post("/v1/predict", body, {"Content-Type": "application/json"})
         datatype = "UINT8" if inputs.dtype == np.uint8 else "FP32"
         size = {"binary_data_size": inputs.nbytes}
         tensor = {"name": "input", "datatype": datatype, "shape": list(inputs.shape), "parameters": size}
@@ -161,11 +154,10 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 def count_wrong(load: Load, kind: RequestKind, expected: NDArray[np.float32]) -> int:
     """Count the answers that are not those for their inputs."""
-    wrong = 0
-    for turn, body in load.answers:
-        own = expected[turn * kind.rows : (turn + 1) * kind.rows]
-        wrong += not np.allclose(kind.scores(body), own, rtol=TOLERANCE, atol=TOLERANCE)
-    return wrong
+    by_request = expected.reshape(-1, kind.rows)
+    return sum(
+        not np.allclose(kind.scores(body), by_request[turn], rtol=TOLERANCE, atol=TOLERANCE) for turn, body in load.answers
+    )
 
 
 def untrained_detector() -> Detector:
@@ -267,15 +259,19 @@ def _measure_requests(
 def summary(kind: RequestKind, runs: list[Round], expected: NDArray[np.float32]) -> dict[str, object]:
     """Summarise all rounds of one kind of request."""
     milliseconds = 1000 * np.concatenate([run.load.latencies for run in runs])
+
+    def median(values: list[float], digits: int) -> float:
+        return round(float(np.median(values)), digits)
+
     return {
         "request": kind.name,
         "rows_per_request": kind.rows,
         "clients": CLIENTS,
         "rounds": len(runs),
-        "rows_per_second": round(float(np.median([run.service.wall for run in runs])), 1),
-        "in_process_rows_per_second": round(float(np.median([rate.wall for run in runs for rate in run.scorer])), 1),
-        "ratio": round(float(np.median([run.ratio("wall") for run in runs])), 3),
-        "cpu_ratio": round(float(np.median([run.ratio("cpu") for run in runs])), 3),
+        "rows_per_second": median([run.service.wall for run in runs], 1),
+        "in_process_rows_per_second": median([rate.wall for run in runs for rate in run.scorer], 1),
+        "ratio": median([run.ratio("wall") for run in runs], 3),
+        "cpu_ratio": median([run.ratio("cpu") for run in runs], 3),
         "p50_ms": round(float(np.percentile(milliseconds, 50)), 1),
         "p99_ms": round(float(np.percentile(milliseconds, 99)), 1),
         "answers": sum(len(run.load.answers) for run in runs),
@@ -315,12 +311,10 @@ def load_table(records: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _how_busy(record: Mapping[str, Any]) -> str:
-    """Say how busy the machine was."""
     load, cores = record["load_average"], record["cores"]
     if load <= cores + 1:
         return "Nothing else ran on the machine."
     return (
-        f"Other programs ran on the machine (load average {load:.0f} on {cores} cores): rates and times are far from what it "
-        "can do, and the shares say more about the other programs than about the service. Only the numbers of lost and wrong "
+        f"Other programs ran on the machine (load average {load:.0f} on {cores} cores): only the numbers of lost and wrong "
         "answers count here; to measure speed, run it on a quiet machine."
     )

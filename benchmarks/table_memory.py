@@ -25,7 +25,9 @@ LIMIT_MB = 300
 def measure_table_memory(rows: int) -> dict[str, Any]:
     """Score tables of `rows` and of a hundredth as many rows; return the record."""
     with tempfile.TemporaryDirectory() as name:
-        model = _train(Path(name))
+        model = Path(name) / "model.safetensors"
+        training = _write_table(model.with_name("training.csv"), 5000)
+        _run("-m", "besnn", "train", training, "-o", model, "--epochs", 2, "--quiet")
         runs = [_measure_table(model, suffix, count) for suffix in ("parquet", "csv") for count in (rows // 100, rows)]
     from benchmarks.documents import bench_record
 
@@ -34,26 +36,23 @@ def measure_table_memory(rows: int) -> dict[str, Any]:
 
 def _measure_table(model: Path, suffix: str, rows: int) -> dict[str, Any]:
     table = _write_table(model.with_name(f"table.{suffix}"), rows)
-    child = [sys.executable, "-m", "benchmarks.table_memory", model, table, model.with_name(f"scores.{suffix}")]
-    done = subprocess.run([str(part) for part in child], capture_output=True, text=True, check=True)
+    printed = _run("-m", "benchmarks.table_memory", model, table, model.with_name(f"scores.{suffix}"))
     figures: dict[str, Any] = {"format": suffix, "rows": rows, "table_mb": round(table.stat().st_size / 2**20, 1)}
     table.unlink()
-    figures |= json.loads(done.stdout.splitlines()[-1])
+    figures |= json.loads(printed.splitlines()[-1])
     return figures
 
 
-def _train(folder: Path) -> Path:
-    """Train a detector by the `table` recipe, in a process of its own."""
-    table, model = _write_table(folder / "training.csv", 5000, labelled=True), folder / "model.safetensors"
-    command = [sys.executable, "-m", "besnn", "train", table, "-o", model, "--epochs", "2", "--quiet"]
-    subprocess.run([str(part) for part in command], check=True)
-    return model
+def _run(*arguments: object) -> str:
+    """Run Python in a process of its own; return what it prints."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def _write_table(path: Path, rows: int, labelled: bool = False) -> Path:
+def _write_table(path: Path, rows: int) -> Path:
     from besnn.batch import table_writer
 
-    batches = _make_rows(rows, labelled)
+    batches = _make_rows(rows)
     first = next(batches)
     with table_writer(path, first.schema) as write:
         write(first)
@@ -62,8 +61,8 @@ def _write_table(path: Path, rows: int, labelled: bool = False) -> Path:
     return path
 
 
-def _make_rows(rows: int, labelled: bool) -> Iterator["pa.RecordBatch"]:
-    """Yield two clusters in parts of 10,000 rows."""
+def _make_rows(rows: int) -> Iterator["pa.RecordBatch"]:
+    """Yield two labelled clusters in parts of 10,000 rows."""
     import numpy as np
     import pyarrow as pa
 
@@ -72,7 +71,7 @@ def _make_rows(rows: int, labelled: bool) -> Iterator["pa.RecordBatch"]:
         labels = rng.integers(0, 2, min(10_000, rows - start))
         values = rng.normal(labels[:, None] * 2.0, 1.0, (len(labels), COLUMNS))
         columns = {f"column {place}": values[:, place] for place in range(COLUMNS)}
-        yield pa.RecordBatch.from_pydict(columns | ({"label": labels} if labelled else {}))
+        yield pa.RecordBatch.from_pydict(columns | {"label": labels})
 
 
 def score_in_this_process(model: Path, table: Path, target: Path) -> dict[str, float]:

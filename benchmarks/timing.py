@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.module_tracker import ModuleTracker
 
+from besnn.training.progress import Reporter
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -69,6 +71,32 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+class EnoughError(Exception):
+    """Ends training after the timed steps."""
+
+
+class StepClock(Reporter):
+    """Notes the time when training starts and after every `every` steps, and ends it after that many `windows`."""
+
+    def __init__(self, device: torch.device, every: int, windows: int) -> None:
+        self.device, self.every, self.windows = device, every, windows
+        self.taken = 0
+        self.marks: list[float] = []
+
+    def start(self, done: int, total: int) -> None:
+        """Start the clock."""
+        self.marks.append(time.perf_counter())
+
+    def step(self) -> None:
+        """Note the time after a window, and end training after the last."""
+        self.taken += 1
+        if self.taken % self.every == 0:
+            synchronise(self.device)
+            self.marks.append(time.perf_counter())
+        if len(self.marks) > self.windows:
+            raise EnoughError
+
+
 @dataclass(frozen=True)
 class Rates:
     """What a machine was measured to do per second.
@@ -101,15 +129,7 @@ class Work:
 
 
 def measure_rates(device: torch.device, dtype: torch.dtype, side: int, size: int, rounds: int = 20) -> Rates:
-    """Measure the rates of a device.
-
-    Args:
-        device: the device.
-        dtype: the number type of the matrices.
-        side: rows and columns of the matrices.
-        size: bytes to copy.
-        rounds: how often each is timed; the fastest counts, since this is a limit.
-    """
+    """Measure the rates of a device by products of `[side, side]` and copies of `size` bytes; the fastest round counts."""
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     channels = min(side // 4, 256)
     maps = torch.randn(16, channels, 32, 32, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import time
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.findings import CLASSES, FEATURES, Check, Figure, Findings, Setting, Target
-from benchmarks.timing import Timing, synchronise, work_of
+from benchmarks.timing import EnoughError, StepClock, Timing, work_of
 from besnn.data import Dataset
 from besnn.layers import tile
 from besnn.model import BESNN, Preprocessing, fashion_convnet
@@ -20,38 +19,10 @@ from besnn.objective import BESNNObjective
 from besnn.training import Recipe, RunOptions, Trainer, build_method, load_recipe
 from besnn.training.batches import ArraySource
 from besnn.training.device import make_fabric
-from besnn.training.progress import Reporter
 from besnn.training.schedule import term_factors
 
 WORK = "training step"
 ALWAYS = "training.gradient_every=1"
-
-
-class _EnoughError(Exception):
-    """Ends training after the timed steps."""
-
-
-class StepClock(Reporter):
-    """A reporter that notes when every `every`-th step ends, and ends training after the timed ones."""
-
-    def __init__(self, setting: Setting, every: int) -> None:
-        self.setting, self.every, self.marks, self.steps = setting, every, [0.0], 0
-
-    def step(self) -> None:
-        """Note the time after `every` steps."""
-        self.steps += 1
-        if self.steps % self.every:
-            return
-        synchronise(self.setting.device)
-        self.marks.append(time.perf_counter())
-        if len(self.marks) > _warm_up(self.setting) + self.setting.steps + 1:
-            raise _EnoughError
-
-    @property
-    def timing(self) -> Timing:
-        """The time of one step, averaged over `every` of them."""
-        marks = self.marks[_warm_up(self.setting) + 1 :]
-        return Timing.of([(end - begin) / self.every for begin, end in itertools.pairwise(marks)])
 
 
 def train_steps(setting: Setting) -> Findings:
@@ -107,26 +78,23 @@ def step_floor(setting: Setting, recipe: Recipe) -> float:
     return sum(floors[key] * count for key, count in counts.items()) / every
 
 
-def _warm_up(setting: Setting) -> int:
-    """Return the number of steps before the timed ones; on a GPU the first few are recorded."""
-    return 8 if setting.device.type == "cuda" else setting.warm_up
-
-
 def _time_steps(setting: Setting, recipe: Recipe) -> Timing:
     every = recipe.training.gradient_every
+    warm_up = 8 if setting.device.type == "cuda" else setting.warm_up  # on a GPU the first few steps are recorded
     fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
     generator = np.random.default_rng(0)
-    count = setting.batch * (_warm_up(setting) + setting.steps + 2) * every
+    count = setting.batch * (warm_up + setting.steps + 2) * every
     images = generator.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
     source = ArraySource(
         Dataset(images, np.arange(count) % CLASSES, tuple(map(str, range(CLASSES))), "random", {}), fabric.device
     )
     model, objective = build_method(recipe, (1, 28, 28), CLASSES)
-    clock = StepClock(setting, every)
+    clock = StepClock(setting.device, every, warm_up + setting.steps + 1)
     trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, RunOptions(reporter=clock))
-    with contextlib.suppress(_EnoughError):
+    with contextlib.suppress(EnoughError):
         trainer.fit(source)
-    return clock.timing
+    timed = itertools.pairwise(clock.marks[warm_up + 1 :])
+    return Timing.of([(end - begin) / every for begin, end in timed])
 
 
 def penalty_check(work: str, device: torch.device) -> Check:

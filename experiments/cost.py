@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
@@ -11,14 +10,13 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from benchmarks.documents import Table
-from benchmarks.timing import synchronise, take_turns
+from benchmarks.timing import EnoughError, StepClock, take_turns
 from besnn.data import Dataset, available, load
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
 from besnn.model.inference import GPU_TYPE
 from besnn.training import Recipe, RunOptions, Trainer, build_method
 from besnn.training.batches import ArraySource
 from besnn.training.device import make_fabric
-from besnn.training.progress import Reporter
 from besnn.training.record import hardware, model_fields, provenance, read_record, write_record
 from besnn.training.split import split_data
 from experiments.records import Record, Setting, of_experiment
@@ -41,16 +39,6 @@ def time_methods(
 
     What is timed is what a detector runs: from raw images on the device to the evidence for each class, see
     `besnn.model.InferenceNetwork`. Speed does not depend on the weights, so nothing is trained. `seconds` is the median.
-
-    Args:
-        in_name: the task, with its networks and its image size.
-        methods: the methods.
-        workspace: where records go, and the device.
-        overrides: changes to every recipe.
-        rounds: passes of each method.
-
-    Returns:
-        The runs, whose names are those of the records.
     """
     task = task_of(in_name)
     device = make_fabric("tf32", workspace.accelerator).device
@@ -92,46 +80,22 @@ def _forward_pass(model: OODClassifier, images: Tensor) -> Callable[[], object]:
     return lambda: network(images)
 
 
-class EnoughError(Exception):
-    """Ends training after the timed steps."""
-
-
-class Stopwatch(Reporter):
-    """Times a number of training steps after as many others, in which CUDA graphs are recorded; then ends training.
-
-    Args:
-        steps: how many steps to time.
-        device: where training runs.
-    """
+class Stopwatch(StepClock):
+    """Times a number of training steps after as many others, in which CUDA graphs are recorded."""
 
     def __init__(self, steps: int, device: torch.device) -> None:
-        self.steps, self.device = steps, device
-        self.taken = 0
-        self.marks: list[float] = []
-
-    def start(self, done: int, total: int) -> None:
-        """Start the clock."""
-        self.marks.append(time.perf_counter())
-
-    def step(self) -> None:
-        """Note the time before and after the timed steps."""
-        self.taken += 1
-        if self.taken % self.steps == 0:
-            synchronise(self.device)
-            self.marks.append(time.perf_counter())
-        if len(self.marks) == 3:
-            raise EnoughError
+        super().__init__(device, every=steps, windows=2)
 
     @property
     def seconds_per_step(self) -> float:
         """The mean time of the timed steps."""
         _, begin, end = self.marks
-        return (end - begin) / self.steps
+        return (end - begin) / self.every
 
     def seconds(self, total: int) -> float:
         """Return the time of so many steps: the first ones as measured, the others at the pace of the timed ones."""
         start, begin, _ = self.marks
-        return begin - start + (total - self.steps) * self.seconds_per_step
+        return begin - start + (total - self.every) * self.seconds_per_step
 
 
 def measure_cost(
@@ -146,21 +110,10 @@ def measure_cost(
 ) -> list[Run]:
     """Measure every method by its recipe and write a record of each.
 
-    Nothing is trained to the end. The time to train is that of the first steps and of the recipe's other
-    steps at the pace of some real training steps with all terms of the objective. `pretraining` is timed by itself, and its
-    time is in the sum; memory is that of the training after it. The time to score is Table 2's.
-
-    Args:
-        in_name: the task.
-        methods: the methods.
-        workspace: where to read and write, and the device.
-        overrides: changes to every recipe.
-        steps: timed steps, a multiple of `training.gradient_every`, so that they include their share of penalties.
-        rounds: scoring passes of each method.
-        say: called with one line per record.
-
-    Returns:
-        The runs, whose names are those of the records.
+    Nothing is trained to the end. The time to train is that of the first steps and of the recipe's other steps at the pace of
+    some real training steps with all terms of the objective. `pretraining` is timed by itself, and its time is in the sum;
+    memory is that of the training after it. The time to score is Table 2's.
+    `steps` is a multiple of `training.gradient_every`, so that the timed steps include their share of penalties.
     """
     training = load(in_name, split="train", data_dir=workspace.data_dir)
     scoring = time_methods(in_name, methods, workspace, overrides=overrides, rounds=rounds)
@@ -217,7 +170,7 @@ def _train(recipe: Recipe, dataset: Dataset, fabric: Fabric, watch: Stopwatch) -
     per_epoch = len(source) // min(recipe.batch_size, len(source))
     total = recipe.training.epochs * per_epoch
     # the timed steps may be more than a recipe shortened for a trial has
-    epochs = max(recipe.training.epochs, -(-2 * watch.steps // per_epoch))
+    epochs = max(recipe.training.epochs, -(-2 * watch.every // per_epoch))
     changes = {"epochs": epochs, "ramps": {}}  # terms that begin later are timed too
     long_enough = recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})
     with contextlib.suppress(EnoughError):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.peers import Entropy, NaiveBESNN, TextbookBatchEnsemble
+from benchmarks.scoring import Entropy, NaiveBESNN, TextbookBatchEnsemble
 from besnn.baselines import BatchEnsembleClassifier
 from besnn.detection import tempered_entropy
 from besnn.detection.scores import scores_for

@@ -18,7 +18,6 @@ FIGURES = {  # how many each row times
     "one-image": 3,
     "scoring-samples": 2,
     "scoring-members": 2,
-    "layouts": 3,
     "export": 2,
     "training": 3,
     "training-samples": 2,

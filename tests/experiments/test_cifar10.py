@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from benchmarks.timing import EnoughError
 from besnn.data import load
 from besnn.detector import Detector
 from besnn.training import build_method, load_recipe, parse_recipe
@@ -13,7 +14,7 @@ from besnn.training.fit import Fitted
 from besnn.training.record import read_record
 from experiments.__main__ import run as experiments
 from experiments.conversion import AFTER, BEFORE, conversion_runs, converted_run
-from experiments.cost import EnoughError, Stopwatch, measure_cost
+from experiments.cost import Stopwatch, measure_cost
 from experiments.detection import measure_detection
 from experiments.layer_densities import CANDIDATE_LAYERS, score_name
 from experiments.records import load_records
@@ -163,7 +164,7 @@ def test_cost_is_that_of_the_recipe(small, small_generator, workspace) -> None:
 
 def test_the_cost_of_both_trainings_adds_up(small, small_generator, workspace, monkeypatch) -> None:
     clock = itertools.count()  # a second for every window, so that n steps take n / steps seconds
-    monkeypatch.setattr("experiments.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("benchmarks.timing.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     changes = (*small["cifar10"], *small_generator, "data.validation=0.2", "training.batch_rows=16", "training.epochs=3")
     seconds = {}
     for name, plain in {"both": "pretraining={epochs: 5, batch_size: 30}", "one": "pretraining=null"}.items():
@@ -179,7 +180,7 @@ def test_the_cost_of_both_trainings_adds_up(small, small_generator, workspace, m
 
 def test_a_stopwatch_counts_slow_first_steps_once(monkeypatch) -> None:
     clock = iter([100.0, 160.0, 170.0])  # a minute for the first five steps, ten seconds for the next
-    monkeypatch.setattr("experiments.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("benchmarks.timing.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     watch = Stopwatch(5, torch.device("cpu"))
     watch.start(0, 1000)
     for _ in range(9):
