@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,11 +68,11 @@ def score_file(
     *,
     label: str = "label",
     data_dir: Path | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda rows: None,
 ) -> Tally:
     """Score every input of a source, in order, into a `.parquet`, `.csv` or `.jsonl` file that appears whole or not at all.
 
-    The detector is calibrated; the source is as `besnn.data.stream` takes it, and the class column of a table is ignored.
+    The detector must be calibrated. The source is as `besnn.data.stream` takes it; the class column of a table is ignored.
     `progress` is called with the number of inputs after each batch.
     """
     tally = Tally()
@@ -79,8 +80,7 @@ def score_file(
         for rows in score_batches(detector, open_inputs(detector, source, label=label, data_dir=data_dir)):
             write(rows)
             tally.add(rows)
-            if progress is not None:
-                progress(rows.num_rows)
+            progress(rows.num_rows)
     return tally
 
 
@@ -128,21 +128,19 @@ def table_writer(path: Path, schema: pa.Schema) -> Iterator[Write]:
         yield writer.write_batch
 
 
-class _JSONLinesWriter(AbstractContextManager["_JSONLinesWriter"]):
-    """Writes JSON lines, with the interface of pyarrow's writers."""
+@contextmanager
+def _json_lines_writer(path: Path, schema: pa.Schema) -> Iterator[SimpleNamespace]:
+    """Yield what pyarrow's writers have: a method `write_batch`."""
+    with path.open("w", encoding="utf-8") as file:
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.file = path.open("w", encoding="utf-8")
+        def write(rows: pa.RecordBatch) -> None:
+            file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows.to_pylist())
 
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        self.file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in batch.to_pylist())
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
+        yield SimpleNamespace(write_batch=write)
 
 
 _WRITERS = {
     ".parquet": pa.parquet.ParquetWriter,
     ".csv": lambda path, schema: pa.csv.CSVWriter(path, schema, write_options=pa.csv.WriteOptions(quoting_style="needed")),
-    ".jsonl": _JSONLinesWriter,
+    ".jsonl": _json_lines_writer,
 }

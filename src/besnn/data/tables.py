@@ -1,6 +1,5 @@
 """Tables in CSV or parquet files, read in blocks: numeric features and, optionally, a column of classes."""
 
-import codecs
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -181,12 +180,10 @@ def valid_utf8(path: Path) -> Iterator[Path]:
 
 
 def _is_utf8(path: Path) -> bool:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    with path.open("rb") as file:
+    with path.open(encoding="utf-8", newline="") as text:
         try:
-            while part := file.read(BLOCK_BYTES):
-                decoder.decode(part)
-            decoder.decode(b"", final=True)
+            while text.read(BLOCK_BYTES):
+                pass
         except UnicodeDecodeError:
             return False
     return True

@@ -50,15 +50,8 @@ def score_on_ray(
     Each part of the output holds the scores of one chunk and is put in place whole. The same call continues a run that was
     stopped: chunks whose part is intact are not scored again.
 
-    Args:
-        model: the file of a calibrated detector.
-        source: as `besnn.ray.sources.open_source` takes it, with `label`, `data_dir` and `chunk_rows`.
-        output: the folder to write, a path or URL that all machines of the cluster reach.
-        label: the class column of a table, which is ignored.
-        data_dir: the folder of built-in sets, on every machine.
-        cluster: where to score; see `Cluster` for the default.
-        chunk_rows: inputs per part.
-        progress: called with the number of inputs after each part.
+    All machines of the cluster must reach the source (see `besnn.ray.sources.open_source`), the output and `data_dir`.
+    `progress` is called with the number of inputs after each part.
     """
     cluster = cluster or Cluster()
     content, detector = model.read_bytes(), Detector.load(model)
