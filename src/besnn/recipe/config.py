@@ -1,5 +1,6 @@
 """The sections of a recipe and their allowed values."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
@@ -266,6 +267,10 @@ class Recipe(Section):
         training = self.pretraining.model_dump() | self.training.model_dump(include={"seed", "precision"})
         changes = {"method": "softmax", "training": training, "pretraining": None, "score": {"name": "method"}}
         return Recipe.model_validate({**self.model_dump(), **changes})
+
+    def __reduce__(self) -> tuple[Callable[[Any], Self], tuple[dict[str, Any]]]:
+        """Travel to other processes as plain values: the class of the backbone's settings is made at run time."""
+        return type(self).model_validate, (self.model_dump(),)
 
     @property
     def batch_size(self) -> int:
