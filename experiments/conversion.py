@@ -53,11 +53,7 @@ def converted_run(plain: Run, weights: str, overrides: Sequence[str] = ()) -> Ru
 def measure_conversion(fitted: Fitted, run: Run, workspace: Workspace, overrides: Sequence[str] = ()) -> Measured:
     """Convert a plain network, measure the result and write its record; then measure the plain network itself.
 
-    Args:
-        fitted: the plain network.
-        run: its run.
-        workspace: where to read and write; an interrupted conversion continues.
-        overrides: changes to the converted network's recipe.
+    An interrupted conversion continues; `overrides` change the converted network's recipe.
     """
     folder = workspace.scratch(run)
     plain = folder / "plain.safetensors"

@@ -18,6 +18,7 @@ from besnn.model.feature_layers import layer_groups
 from besnn.training import load_recipe
 from besnn.training.choose_score import made_up_aurocs
 from besnn.training.fit import Fitted
+from experiments.detection import class_feature_entropies, member_differences
 from experiments.layer_densities import (
     CANDIDATE_LAYERS,
     COMBINED_LAYERS,
@@ -26,7 +27,6 @@ from experiments.layer_densities import (
     made_up_by_layer,
     score_name,
 )
-from experiments.members import class_feature_entropies, member_differences
 from experiments.paper import PAPER_SCORE
 from experiments.records import Record, of_experiment
 from experiments.runs import Measured, Run, Workspace

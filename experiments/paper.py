@@ -1,6 +1,5 @@
 """The published figures: Tables 1, 2 and 3 of Chen, Li and Yang (2022), as printed, mean and sd over 5 seeds."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,67 +54,28 @@ class PaperCost:
     seconds: float
 
 
-def _rows(
-    in_name: str,
-    method: str,
-    members: int,
-    accuracy: tuple[float, float],
-    sets: Mapping[str, tuple[tuple[float, float], tuple[float, float], tuple[float, float]]],
-) -> tuple[PaperRow, ...]:
-    """Return the rows of one method: for each OOD set its FPR95, AUROC and AUPRC."""
-    return tuple(
-        PaperRow(in_name, method, members, out, Spread(*accuracy), *(Spread(*pair) for pair in pairs))
-        for out, pairs in sets.items()
-    )
+def _row(in_name: str, method: str, members: int, out: str, *figures: float) -> PaperRow:
+    """Return a row from mean and sd of accuracy, FPR95, AUROC and AUPRC in turn."""
+    return PaperRow(in_name, method, members, out, *map(Spread, figures[::2], figures[1::2]))
 
 
-_BE_SNN_4 = _rows(
-    "fashion-mnist",
-    "be-snn",
-    4,
-    (0.924, 0.001),
-    {
-        "mnist": ((0.169, 0.016), (0.961, 0.016), (0.989, 0.002)),
-        "not-mnist": ((0.182, 0.057), (0.970, 0.018), (0.988, 0.005)),
-    },
+_BE_SNN_4 = (
+    _row("fashion-mnist", "be-snn", 4, "mnist", 0.924, 0.001, 0.169, 0.016, 0.961, 0.016, 0.989, 0.002),
+    _row("fashion-mnist", "be-snn", 4, "not-mnist", 0.924, 0.001, 0.182, 0.057, 0.970, 0.018, 0.988, 0.005),
 )
 
 TABLE_1 = (
     *_BE_SNN_4,
-    *_rows(
-        "fashion-mnist",
-        "duq",
-        1,
-        (0.921, 0.001),
-        {
-            "mnist": ((0.244, 0.043), (0.944, 0.013), (0.975, 0.004)),
-            "not-mnist": ((0.231, 0.047), (0.953, 0.009), (0.989, 0.007)),
-        },
-    ),
-    *_rows(
-        "fashion-mnist",
-        "gaussian",
-        1,
-        (0.920, 0.001),
-        {
-            "mnist": ((0.274, 0.041), (0.932, 0.014), (0.980, 0.008)),
-            "not-mnist": ((0.281, 0.061), (0.940, 0.012), (0.982, 0.003)),
-        },
-    ),
-    *_rows(
-        "fashion-mnist",
-        "softmax",
-        1,
-        (0.923, 0.002),
-        {
-            "mnist": ((0.564, 0.051), (0.889, 0.034), (0.930, 0.015)),
-            "not-mnist": ((0.531, 0.121), (0.910, 0.013), (0.941, 0.009)),
-        },
-    ),
-    *_rows("cifar10", "be-snn", 4, (0.935, 0.001), {"svhn": ((0.359, 0.031), (0.940, 0.017), (0.982, 0.007))}),
-    *_rows("cifar10", "duq", 1, (0.937, 0.002), {"svhn": ((0.452, 0.035), (0.921, 0.013), (0.970, 0.006))}),
-    *_rows("cifar10", "gaussian", 1, (0.931, 0.001), {"svhn": ((0.492, 0.045), (0.919, 0.009), (0.975, 0.003))}),
-    *_rows("cifar10", "softmax", 1, (0.939, 0.001), {"svhn": ((0.680, 0.032), (0.872, 0.024), (0.924, 0.011))}),
+    _row("fashion-mnist", "duq", 1, "mnist", 0.921, 0.001, 0.244, 0.043, 0.944, 0.013, 0.975, 0.004),
+    _row("fashion-mnist", "duq", 1, "not-mnist", 0.921, 0.001, 0.231, 0.047, 0.953, 0.009, 0.989, 0.007),
+    _row("fashion-mnist", "gaussian", 1, "mnist", 0.920, 0.001, 0.274, 0.041, 0.932, 0.014, 0.980, 0.008),
+    _row("fashion-mnist", "gaussian", 1, "not-mnist", 0.920, 0.001, 0.281, 0.061, 0.940, 0.012, 0.982, 0.003),
+    _row("fashion-mnist", "softmax", 1, "mnist", 0.923, 0.002, 0.564, 0.051, 0.889, 0.034, 0.930, 0.015),
+    _row("fashion-mnist", "softmax", 1, "not-mnist", 0.923, 0.002, 0.531, 0.121, 0.910, 0.013, 0.941, 0.009),
+    _row("cifar10", "be-snn", 4, "svhn", 0.935, 0.001, 0.359, 0.031, 0.940, 0.017, 0.982, 0.007),
+    _row("cifar10", "duq", 1, "svhn", 0.937, 0.002, 0.452, 0.035, 0.921, 0.013, 0.970, 0.006),
+    _row("cifar10", "gaussian", 1, "svhn", 0.931, 0.001, 0.492, 0.045, 0.919, 0.009, 0.975, 0.003),
+    _row("cifar10", "softmax", 1, "svhn", 0.939, 0.001, 0.680, 0.032, 0.872, 0.024, 0.924, 0.011),
 )
 
 TABLE_2 = (
@@ -126,35 +86,11 @@ TABLE_2 = (
 )
 
 TABLE_3 = (
-    *_rows(
-        "fashion-mnist",
-        "be-snn",
-        1,
-        (0.922, 0.001),
-        {
-            "mnist": ((0.246, 0.031), (0.945, 0.006), (0.983, 0.004)),
-            "not-mnist": ((0.197, 0.048), (0.963, 0.006), (0.987, 0.007)),
-        },
-    ),
-    *_rows(
-        "fashion-mnist",
-        "be-snn",
-        2,
-        (0.922, 0.001),
-        {
-            "mnist": ((0.204, 0.052), (0.956, 0.011), (0.985, 0.005)),
-            "not-mnist": ((0.211, 0.042), (0.955, 0.013), (0.984, 0.006)),
-        },
-    ),
+    _row("fashion-mnist", "be-snn", 1, "mnist", 0.922, 0.001, 0.246, 0.031, 0.945, 0.006, 0.983, 0.004),
+    _row("fashion-mnist", "be-snn", 1, "not-mnist", 0.922, 0.001, 0.197, 0.048, 0.963, 0.006, 0.987, 0.007),
+    _row("fashion-mnist", "be-snn", 2, "mnist", 0.922, 0.001, 0.204, 0.052, 0.956, 0.011, 0.985, 0.005),
+    _row("fashion-mnist", "be-snn", 2, "not-mnist", 0.922, 0.001, 0.211, 0.042, 0.955, 0.013, 0.984, 0.006),
     *_BE_SNN_4,
-    *_rows(
-        "fashion-mnist",
-        "be-snn",
-        8,
-        (0.924, 0.002),
-        {
-            "mnist": ((0.174, 0.032), (0.972, 0.011), (0.990, 0.004)),
-            "not-mnist": ((0.181, 0.047), (0.969, 0.010), (0.987, 0.004)),
-        },
-    ),
+    _row("fashion-mnist", "be-snn", 8, "mnist", 0.924, 0.002, 0.174, 0.032, 0.972, 0.011, 0.990, 0.004),
+    _row("fashion-mnist", "be-snn", 8, "not-mnist", 0.924, 0.002, 0.181, 0.047, 0.969, 0.010, 0.987, 0.004),
 )

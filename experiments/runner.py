@@ -34,11 +34,7 @@ class TimeUpError(BesnnError):
 
 
 class Watch(Reporter):
-    """Stops training when its time is up, or when the parent process has ended.
-
-    Args:
-        deadline: when to stop, in seconds since the epoch.
-    """
+    """Stops training at a deadline, in seconds since the epoch, or when the parent process has ended."""
 
     def __init__(self, deadline: float = float("inf")) -> None:
         self.deadline = deadline
@@ -73,14 +69,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """How runs are executed.
-
-    Attributes:
-        measure: what they measure.
-        workspace: where they read and write.
-        workers: how many run at a time.
-        deadline: when to stop, in seconds since the epoch.
-    """
+    """How runs are executed: so many workers at a time, until a deadline in seconds since the epoch."""
 
     measure: Measure
     workspace: Workspace
@@ -99,13 +88,7 @@ def run_all(
 ) -> None:
     """Execute the runs that have no record yet; if one fails, the others continue.
 
-    Args:
-        runs: the runs of an experiment.
-        measure: what the runs measure.
-        workspace: where to read and write.
-        workers: how many runs execute at a time.
-        time_limit: stop after so many seconds; the next call continues the unfinished runs.
-        say: called with one line per finished run.
+    After `time_limit` seconds it stops; the next call continues the unfinished runs. `say` gets one line per finished run.
 
     Raises:
         BesnnError: some runs failed or are unfinished.
@@ -167,7 +150,6 @@ def _received(receiver: Connection, process: BaseProcess) -> Outcome:
 
 
 def _work(run: Run, plan: Plan, sender: Connection) -> None:
-    """Execute one run in a worker process and send its outcome."""
     warnings.simplefilter("ignore")
     logging.disable(logging.INFO)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // plan.workers))
@@ -191,12 +173,7 @@ def execute(
 ) -> dict[str, Any]:
     """Train, measure, and write and return the record; an interrupted run continues from its checkpoint.
 
-    Args:
-        run: the run.
-        measure: what it measures.
-        workspace: where to read and write.
-        deadline: when to stop training, in seconds since the epoch; see `TimeUpError`.
-        parallel: how many runs share the device; it is recorded, since `seconds` depends on it.
+    `parallel`, the number of runs that share the device, is recorded, since `seconds` depends on it.
     """
     path, scratch = workspace.record(run), workspace.scratch(run)
     if (twin := find_twin(run, workspace)) is not None:

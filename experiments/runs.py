@@ -61,19 +61,12 @@ def task_of(in_name: str) -> Task:
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of an experiment and what it is judged on.
+    """One training run of an experiment and the OOD sets that it is judged on, by their built-in names."""
 
-    Attributes:
-        experiment: the experiment; also the folder of the record.
-        recipe: what to train, seed included.
-        unknown: the OOD sets, by their built-in names.
-        variant: the difference to other runs of the same method, members and seed, in a few words.
-    """
-
-    experiment: str
+    experiment: str  # also the folder of the record
     recipe: Recipe
     unknown: tuple[str, ...] = ()
-    variant: str = ""
+    variant: str = ""  # the difference to other runs of the same method, members and seed, in a few words
 
     @property
     def in_name(self) -> str:
@@ -100,17 +93,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where runs read and write.
+    """Where runs read and write, and on which device."""
 
-    Attributes:
-        results: the folder of the records, `<experiment>/<run>.json`.
-        data_dir: the folder of the built-in sets; None for the usual places.
-        accelerator: `auto`, `cpu`, `gpu` or `mps`.
-        keep_weights: whether runs keep their trained networks.
-    """
-
-    results: Path
-    data_dir: Path | None = None
+    results: Path  # the folder of the records, <experiment>/<run>.json
+    data_dir: Path | None = None  # of the built-in sets; None for the usual places
     accelerator: str = "auto"
     keep_weights: bool = False
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.documents import Table
+from benchmarks.documents import Table, bench_records
 from besnn.detection.score_set import COMBINED
 from experiments.conversion import CONVERSION
 from experiments.cost import COST, TABLE_2, cost_table
@@ -13,7 +13,6 @@ from experiments.figure1 import FIGURE_1, figure1_table
 from experiments.hunt import HUNT, hunt_tables
 from experiments.paper import NOT_RUN, PAPER_SCORE, SEEDS, TABLE_1, TABLE_3, PaperRow, Spread, plus_minus
 from experiments.paper import TABLE_2 as PAPER_COSTS
-from experiments.readme_table import readme_table
 from experiments.records import Record, Setting, load_records, of_experiment, spread
 from experiments.runs import TASKS
 
@@ -39,6 +38,9 @@ _DETECTION_NOTE = (
     "inputs are accepted. In brackets: the size of the OOD set. The paper does not say which class its AUPRC takes as "
     "positive, nor the sizes of its sets; its figures fit OOD as positive on larger sets and stand in that column."
 )
+
+README_SETS = {"fashion-mnist": ("mnist", "not-mnist"), "cifar10": ("svhn",)}
+README_HEADER = ("FPR95 ↓ / AUROC ↑", "FashionMNIST accuracy", "vs MNIST", "vs NotMNIST", "CIFAR-10 accuracy", "vs SVHN")
 
 Cells = tuple[str, ...]
 ScoreChoice = Callable[[Sequence[Record]], list[str]]
@@ -182,3 +184,66 @@ def _about(table: Table, notes: Sequence[str]) -> str:
     shown = {cell.partition(" ")[0] for row in table.rows for cell in row}
     own = [note for note in notes if note.partition(":")[0] in shown]
     return f"Data: {'; '.join(own)}." if own else ""
+
+
+def readme_table(records: Sequence[Record], results: Path) -> Table:
+    """Return the README's six rows from Table 1's records, with the speed in the note; no rows without such records."""
+    records = of_experiment(records, "table1")
+    defaults = {run.in_name: run.default_score for run in records if run.method == "be-snn"}
+    rows = [
+        _published_short("BE-SNN, the paper's figures", "be-snn"),
+        _measured_short("BE-SNN by the paper's score", records, "be-snn", lambda run: PAPER_SCORE),
+        _measured_short("BE-SNN by besnn's default score", records, "be-snn", lambda run: run.default_score),
+        _published_short("Softmax network, the paper's figures", "softmax"),
+        _measured_short("Softmax network by its entropy", records, "softmax", lambda run: run.default_score),
+        _measured_short("Softmax network by besnn's default score", records, "softmax", lambda run: defaults[run.in_name]),
+    ]
+    seeds = len({record.seed for record in records})
+    note = (
+        f"Means over {seeds} seeds. FPR95 is the share of unknown inputs accepted when 95 % of known inputs are accepted. "
+        f"The default score is {' and '.join(f'{score} on {name}' for name, score in defaults.items())}. {_speed(results)}"
+    )
+    return Table("Results in short", README_HEADER, rows if records else [], note.rstrip())
+
+
+def _published_short(name: str, method: str) -> Cells:
+    cells = [name]
+    for known, unknown in README_SETS.items():
+        rows = {row.out: row for row in TABLE_1 if (row.in_name, row.method) == (known, method)}
+        cells.append(_percent(next(iter(rows.values())).accuracy.mean))
+        cells += [_pair(rows[out].fpr95.mean, rows[out].auroc.mean) for out in unknown]
+    return tuple(cells)
+
+
+def _measured_short(name: str, records: Sequence[Record], method: str, choose_score: Callable[[Record], str]) -> Cells:
+    cells = [name]
+    for known, unknown in README_SETS.items():
+        runs = [run for run in records if (run.in_name, run.method) == (known, method)]
+        cells.append(_percent(spread([run.accuracy for run in runs]).mean) if runs else NOT_RUN)
+        for out in unknown:
+            found = [sets[out] for run in runs if out in (sets := run.scores.get(choose_score(run), {}))]
+            means = [spread([each[figure] for each in found]).mean for figure in ("fpr95", "auroc")] if found else []
+            cells.append(_pair(*means) if means else NOT_RUN)
+    return tuple(cells)
+
+
+def _speed(results: Path) -> str:
+    """Return how long four members take beside a deep ensemble of four, by hardware; nothing if that was not timed."""
+    ratios = {
+        record["variant"]: target["value"]
+        for record in bench_records("speed", results)
+        for target in record["targets"]
+        if (target["work"], target["claim"]) == ("score 500 images", "time over a deep ensemble's")
+    }
+    if not ratios:
+        return ""
+    times = "; ".join(f"{ratio:.2f} on {hardware}" for hardware, ratio in ratios.items())
+    return f"Four members score 500 images in a fraction of the time of a deep ensemble of four: {times}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _pair(fpr95: float, auroc: float) -> str:
+    return f"{fpr95:.3f} / {auroc:.3f}"

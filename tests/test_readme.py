@@ -10,8 +10,8 @@ from torch import nn
 
 from besnn.cli.app import app
 from besnn.detector import Detector
-from experiments.readme_table import readme_table
 from experiments.records import load_records
+from experiments.tables import readme_table
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

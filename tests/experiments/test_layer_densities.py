@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from besnn.data import load, made_up_outliers
 from besnn.detection import CombinedScore
 from besnn.model.feature_layers import layer_names
-from besnn.training import build_method, load_recipe
+from besnn.training import build_method
 from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
 from experiments.layer_densities import (
@@ -58,10 +58,6 @@ def test_every_candidate_is_made_of_layers_of_its_backbone(in_name, small, shape
     model, _ = build_method(recipe, shape, 10)
     names = set(dict(model.feature_extractor.named_modules()))
     assert all(names.issuperset(layer_names(layer)) for layer in candidate_layers(recipe))
-
-
-def test_a_backbone_without_a_choice_of_layers_has_no_candidates():
-    assert candidate_layers(load_recipe("digits")) == ()
 
 
 @pytest.mark.parametrize("method", ["be-snn", "deep-ensemble"])
