@@ -57,13 +57,6 @@ def model_file(moons_detector: Detector, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.fixture(scope="session")
-def digits_file(digits_detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "digits.safetensors"
-    digits_detector.save(path)
-    return path
-
-
 Start = Callable[..., AbstractContextManager[httpx.Client]]
 
 
@@ -103,13 +96,7 @@ def digits_client(digits_detector: Detector, start: Start) -> Iterator[httpx.Cli
 
 
 class Served:
-    """A service that runs as a process of its own.
-
-    Attributes:
-        url: where it listens.
-        process: the process.
-        lines: what it has logged so far.
-    """
+    """A service that runs as a process of its own: its URL, and the lines that it has logged so far."""
 
     def __init__(self, *arguments: str) -> None:
         command = [sys.executable, "-c", "from besnn.cli import main; main()", "serve", *arguments, "--port", "0"]
@@ -139,8 +126,7 @@ def served() -> Callable[..., AbstractContextManager[Served]]:
             yield service
         finally:
             if service.process.poll() is None:
-                family = [*psutil.Process(service.process.pid).children(recursive=True), service.process]
-                for member in family:
+                for member in (*psutil.Process(service.process.pid).children(recursive=True), service.process):
                     member.kill()
             service.process.wait()
             service.drained()

@@ -47,11 +47,8 @@ def run(
 ) -> None:
     """Answer requests until the process is told to stop, then finish those already accepted.
 
-    Each of several workers loads its own copy of the detector from the file `model`, and one that dies is replaced.
-
-    Raises:
-        DataError: a worker could not be replaced because the file is gone or holds another model. The other workers have then
-            stopped in good order, because one address must not serve two models.
+    Each of several workers loads its own copy of the detector from the file `model`, and one that dies is replaced. If the
+    file is gone or holds another model by then, all stop with a DataError: one address must not serve two models.
     """
     from besnn.serve.app import create_app
     from besnn.serve.telemetry import log_to_standard_error
@@ -73,13 +70,22 @@ def run(
             threads=max(1, (os.cpu_count() or 1) // workers),
             device=str(detector.device),
         )
-        supervisor = Multiprocess(_config(make_app, settings, workers), [listener])
+        supervisor = _Supervisor(_config(make_app, settings, workers), [listener])
         try:
             supervisor.run()
         finally:
             del os.environ[_SHARED_METRICS]
     if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
         raise DataError("a worker could not start (see the log), so all were stopped: start the service again")
+
+
+class _Supervisor(Multiprocess):
+    """uvicorn's supervisor, except that the end of a worker also ends the wait for that worker's answer."""
+
+    def keep_subprocess_alive(self) -> None:
+        for worker in self.processes:
+            worker.child_conn.close()  # this process's copy of the worker's end, which would keep the pipe open
+        super().keep_subprocess_alive()
 
 
 @dataclass(frozen=True)
@@ -126,15 +132,12 @@ class WorkerApp:
 
 
 class LimitedHeads(HttpToolsProtocol):
-    """uvicorn's fast HTTP protocol with a limit on the request line and headers, which it leaves open.
-
-    All other limits are the application's, which is only called once a head is complete.
-    """
+    """uvicorn's HTTP protocol with a limit on the request line and headers; the application limits only what follows."""
 
     _in_head, _ended, _unfinished = True, False, 0
 
     def on_headers_complete(self) -> None:
-        """Note that the body follows, which the application limits."""
+        """Note that the body follows."""
         self._in_head, self._unfinished = False, 0
         super().on_headers_complete()
 
@@ -177,7 +180,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def freeze_objects() -> None:
-    """Exempt all present objects from garbage collection: they live as long as the process, and scanning them takes time."""
+    """Exempt all present objects, which live as long as the process, from garbage collection: scanning them takes time."""
     gc.collect()
     gc.freeze()
 
