@@ -6,8 +6,8 @@ handwritten digits, two of which are left out of training: those, and scrambled 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,8 +35,7 @@ SHOWN_IMAGES = 6
 RING_EDGES = (0, 0.1, 0.25, 0.5, 1, 2, 4)
 
 
-@dataclass(frozen=True, eq=False)
-class Moons:
+class Moons(NamedTuple):
     """The outcome of part 1: the detector, the confidence map, and mean confidence in rings around the data."""
 
     detector: Detector
@@ -51,7 +50,7 @@ class EverySixthEpoch(Reporter):
         self.tell = tell
 
     def epoch(self, row: Row) -> None:
-        """Report an epoch, or not."""
+        """Report an epoch if its turn has come."""
         if row["epoch"] % 6 == 0:
             accuracy = f"{100 * row['validation_accuracy']:.0f} % of held-out data classified correctly"
             self.tell(f"  epoch {row['epoch']:.0f}: loss {row['loss']:.2f}, {accuracy}")
@@ -79,13 +78,13 @@ def _run(folder: Path, say: Say) -> None:
     detector, evaluation = run_digits(say)
     detector.save(folder / "digits.safetensors")
     say("\n".join(digits_in_words(evaluation)))
-    files = [
-        f"The confidence map is {folder / 'two-moons.png'}; the report on both parts is {folder / 'report.html'}.",
-        f"The models are in the same folder: try besnn inspect {folder / 'digits.safetensors'}",
-    ]
-    say("\n".join(files))
+    files = (
+        f"The confidence map is {folder / 'two-moons.png'}; the report on both parts is {folder / 'report.html'}.\n"
+        f"The models are in the same folder: try besnn inspect {folder / 'digits.safetensors'}"
+    )
+    say(files)
     page = _page(moons, evaluation, seconds=time.monotonic() - began)
-    summary = "\n".join([moons_in_words(moons.rings), *digits_in_words(evaluation), *files, ""])
+    summary = "\n".join([moons_in_words(moons.rings), *digits_in_words(evaluation), files, ""])
     for name, text in {"report.html": page, "summary.txt": summary}.items():
         with atomic_path(folder / name) as partial:
             partial.write_text(text, encoding="utf-8")
@@ -147,7 +146,6 @@ def digits_in_words(evaluation: Evaluation) -> list[str]:
 
 
 def _page(moons: Moons, evaluation: Evaluation, seconds: float) -> str:
-    """Return the report on both parts, one self-contained HTML page."""
     score = evaluation.default_score
     unknown_scores = {name: answers.scores[score] for name, answers in evaluation.unknown.items()}
     histograms = score_histograms(evaluation.known.scores[score], unknown_scores, evaluation.threshold, score)

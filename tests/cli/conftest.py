@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
-from PIL import Image, ImageDraw
 
 from besnn.cli.app import run
 
@@ -30,7 +28,6 @@ class Outcome(NamedTuple):
 
 Besnn = Callable[..., Outcome]
 WriteCsv = Callable[[Path, Sequence[str], Iterable[Sequence[object]]], Path]
-DrawShapes = Callable[..., Path]
 
 
 @pytest.fixture
@@ -86,35 +83,3 @@ def write_csv() -> WriteCsv:
         return path
 
     return write
-
-
-@pytest.fixture(scope="session")
-def draw_shapes() -> DrawShapes:
-    """Draw shapes of many sizes, colours and file formats, one sub-folder per shape."""
-
-    def draw(folder: Path, count: int, seed: int, shapes: Sequence[str] = ("disc", "square", "cross")) -> Path:
-        rng = np.random.default_rng(seed)
-        for number in range(count):
-            shape = shapes[number % len(shapes)]
-            path = folder / shape / f"{number:03}.{('png', 'jpg', 'bmp')[number % 3]}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _draw_shape(shape, rng).save(path)
-        return folder
-
-    return draw
-
-
-def _draw_shape(shape: str, rng: np.random.Generator) -> Image.Image:
-    size = int(rng.integers(24, 48))
-    background, ink = (tuple(int(value) for value in rng.integers(low, low + 60, 3)) for low in (0, 190))
-    image = Image.new("RGB", (size, size), background)
-    pen = ImageDraw.Draw(image)
-    low, high = size * rng.uniform(0.1, 0.25), size * rng.uniform(0.75, 0.9)
-    if shape == "disc":
-        pen.ellipse([low, low, high, high], fill=ink)
-    elif shape == "square":
-        pen.rectangle([low, low, high, high], fill=ink)
-    else:
-        pen.line([low, low, high, high], fill=ink, width=max(2, size // 10))
-        pen.line([low, high, high, low], fill=ink, width=max(2, size // 10))
-    return image

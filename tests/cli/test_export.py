@@ -1,5 +1,3 @@
-"""`besnn export`: the file and its description; a model without a threshold is refused."""
-
 import json
 import shutil
 import subprocess
@@ -17,14 +15,6 @@ def test_the_file_lies_beside_the_model(besnn, moons_model, tmp_path, form, suff
     assert facts["output"] == str(target)
     assert facts["bytes"] == target.stat().st_size > 0
     assert ("opset" in facts) == (form == "onnx")
-
-
-def test_an_uncalibrated_model_is_refused_in_one_line(besnn, uncalibrated_model, tmp_path):
-    outcome = besnn("export", uncalibrated_model, "-o", tmp_path / "model.onnx")
-    assert outcome.code == 2
-    assert len(outcome.err.strip().splitlines()) == 1
-    assert "calibrate" in outcome.err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_messages_of_torchs_exporter_are_hidden(moons_model, tmp_path):

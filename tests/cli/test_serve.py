@@ -76,24 +76,9 @@ def test_wrong_use_is_one_line_and_code_2(besnn, moons_model: Path, launched, ar
     assert not launched
 
 
-def test_an_uncalibrated_model_cannot_be_served(besnn, uncalibrated_model: Path, launched):
-    outcome = besnn("serve", uncalibrated_model, "--port", 0)
-    assert outcome.code == 2
-    assert "besnn calibrate" in outcome.err
-
-
-def test_a_port_in_use_is_code_1(besnn, moons_model: Path, launched):
-    with server.listen("127.0.0.1", 0) as taken:
-        outcome = besnn("serve", moons_model, "--port", taken.getsockname()[1])
-    assert outcome.code == 1
-    assert "cannot listen" in outcome.err
-
-
 @pytest.mark.parametrize("module", ["fastapi", "prometheus_client"])
 def test_without_its_extra_it_names_the_extra(moons_model: Path, module: str):
     program = f"import sys; sys.modules[{module!r}] = None; from besnn.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "serve", str(moons_model)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program, "serve", str(moons_model)], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "besnn: the service needs the extra `serve`: pip install 'besnn[serve]'\n"

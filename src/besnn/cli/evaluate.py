@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.options import DATA_HELP, DataDir, Device, Label, Model, Quiet, complete_data
-from besnn.cli.output import note, to_json
+from besnn.cli.output import announce, note
 
 if TYPE_CHECKING:
     from besnn.detector import Detector
@@ -20,9 +20,7 @@ def evaluate(
     model: Model,
     known: Annotated[
         str,
-        typer.Option(
-            "--in", metavar="DATA", help=f"Labelled data of known classes: {DATA_HELP}.", autocompletion=complete_data
-        ),
+        typer.Option("--in", metavar="DATA", help=f"Labelled known data: {DATA_HELP}.", autocompletion=complete_data),
     ],
     unknown: Annotated[
         list[str],
@@ -41,7 +39,8 @@ def evaluate(
     """Evaluate a model on held-out known data and on data that it should flag."""
     from besnn.cli.loading import input_names, load_detector, load_inputs, load_known, refuse_to_overwrite, set_name
     from besnn.errors import InputError
-    from besnn.training.record import provenance
+    from besnn.evaluation.report import write_report
+    from besnn.training.record import provenance, write_record
 
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--report {str(report)!r}: its name must end in .html")
@@ -59,30 +58,15 @@ def evaluate(
         input_names={set_name(spec): names for spec in (known, *specs) if (names := input_names(detector, spec))},
         provenance=provenance({}, detector.device),
     )
-    record = None if json is None else _record(detector, evaluation, time.monotonic() - began)
-    _publish(evaluation, record, json, report, quiet)
-
-
-def _publish(
-    evaluation: "Evaluation", record: dict[str, object] | None, json: Path | None, report: Path | None, quiet: bool
-) -> None:
-    from besnn.errors import printable
-    from besnn.evaluation.report import write_report
-    from besnn.training.record import write_record
-
+    record = {} if json is None else _record(detector, evaluation, time.monotonic() - began)
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
         write_report(evaluation, report)
-    if json == STANDARD_OUTPUT:
-        typer.echo(to_json(record))
-    elif not quiet:
-        for sentence in [*evaluation.summary(), *_separation(evaluation)]:
-            typer.echo(printable(sentence))
-    if record is not None and json is not None and json != STANDARD_OUTPUT:
+        note(f"wrote {report}", quiet=quiet)
+    if json is not None and json != STANDARD_OUTPUT:
         write_record(json, record)
-    for written in (json, report):
-        if written not in (None, STANDARD_OUTPUT):
-            note(f"wrote {written}", quiet=quiet)
+        note(f"wrote {json}", quiet=quiet)
+    announce(record, [*evaluation.summary(), *_separation(evaluation)], as_json=json == STANDARD_OUTPUT, quiet=quiet)
 
 
 def _record(detector: "Detector", evaluation: "Evaluation", seconds: float) -> dict[str, object]:
@@ -102,8 +86,6 @@ def _separation(evaluation: "Evaluation") -> list[str]:
     lines = []
     for name, answers in evaluation.unknown.items():
         figures = ood_metrics(evaluation.known.scores[score], answers.scores[score])
-        lines.append(
-            f"{score} against {name}: AUROC {figures['auroc']:.4f}, "
-            f"FPR95 {figures['fpr95']:.4f} (share of unknown inputs accepted when 95 % of known ones are)"
-        )
+        fpr95 = f"FPR95 {figures['fpr95']:.4f} (share of unknown inputs accepted when 95 % of known ones are)"
+        lines.append(f"{score} against {name}: AUROC {figures['auroc']:.4f}, {fpr95}")
     return lines

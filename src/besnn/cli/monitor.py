@@ -1,6 +1,7 @@
 """`besnn monitor`: the drift alarm over a file of scores."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,17 +17,13 @@ if TYPE_CHECKING:
 def monitor(
     scores: Annotated[
         Path,
-        typer.Argument(
-            metavar="SCORES", help="A file that besnn score wrote, rows in the order of the stream.", show_default=False
-        ),
+        typer.Argument(metavar="SCORES", help="A file that besnn score wrote, rows in the order of the stream."),
     ],
     model: Annotated[
         Path | None,
         typer.Option(metavar="MODEL", help="The model that made the scores, to compare them with its calibration scores."),
     ] = None,
-    alarm_level: Annotated[
-        float, typer.Option(help="L: the probability of ever raising a false alarm is at most 1/L.")
-    ] = 100.0,
+    alarm_level: Annotated[float, typer.Option(help="L: a false alarm has a probability of at most 1/L.")] = 100.0,
     window: Annotated[int, typer.Option(help="How many recent inputs the rate of unknown ones is measured over.")] = 1000,
     state: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file that keeps the stream, to continue it; needs --model.")
@@ -47,20 +44,9 @@ def monitor(
     threshold = None if model is None else load_detector(model, calibrated=True).threshold
     monitored = monitor_file(scores, threshold, alarm_level=alarm_level, window=window, state=state)
     status = monitored.status
-    facts = {
-        "file": str(scores),
-        "inputs": monitored.inputs,
-        "skipped": monitored.skipped,
-        "flagged": monitored.flagged,
-        "steps": status.steps,
-        "log_martingale": status.log_martingale,
-        "alarm": status.alarm,
-        "alarm_step": status.alarm_step,
-        "alarm_level": alarm_level,
-        "window": window,
-        "ood_rate": status.ood_rate,
-        "ood_rate_interval": list(status.ood_rate_interval),
-    }
+    counts = {"inputs": monitored.inputs, "skipped": monitored.skipped, "flagged": monitored.flagged}
+    facts = {"file": str(scores), **counts, **asdict(status), "alarm": status.alarm}
+    facts |= {"alarm_level": alarm_level, "window": window}
     announce(facts, _in_words(scores, monitored, alarm_level, window), as_json=json, quiet=quiet)
 
 
@@ -71,9 +57,8 @@ def _in_words(scores: Path, monitored: "MonitoredFile", alarm_level: float, wind
     if status.ood_rate is not None:
         low, high = (100 * bound for bound in status.ood_rate_interval)
         recent = count(min(status.steps, window), "input")
-        lines.append(
-            f"rate         {100 * status.ood_rate:.2f} % of the last {recent} (95 % interval {low:.2f} to {high:.2f} %)"
-        )
+        interval = f"95 % interval {low:.2f} to {high:.2f} %"
+        lines.append(f"rate         {100 * status.ood_rate:.2f} % of the last {recent} ({interval})")
     lines.append(f"martingale   10^{status.log_martingale / math.log(10):.2f} after {count(status.steps, 'input')}")
     false_alarm = f"the probability of ever raising a false alarm is at most {1 / alarm_level:g}"
     if status.alarm_step is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,45 +16,38 @@ class Engine(StrEnum):
 
 
 def complete_data(incomplete: str) -> list[str]:
-    """Return the built-in data sets whose names start like this."""
+    """Return built-in data sets by the start of their names."""
     from besnn.data import available
 
     return [info.name for info in available() if info.name.startswith(incomplete)]
 
 
 def complete_method(incomplete: str) -> list[str]:
-    """Return the methods whose names start like this."""
+    """Return methods by the start of their names."""
     from besnn.recipe import METHODS
 
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
 def complete_device(incomplete: str) -> list[str]:
-    """Return the devices whose names start like this."""
+    """Return devices by the start of their names."""
     return [name for name in ("auto", "cpu", "cuda", "mps") if name.startswith(incomplete)]
 
 
-def refuse_ray_options(given: Mapping[str, object]) -> None:
-    """Refuse options, by name, that need the Ray engine.
+def check_engine(engine: Engine, library: Literal["data", "serve"], device: str, ray_options: Mapping[str, object]) -> None:
+    """Refuse options of the other engine, and Ray without its library; the last of Ray's options replaces --device there.
 
-    >>> refuse_ray_options({"--address": None})
+    >>> check_engine(Engine.LOCAL, "data", "cpu", {"--address": None, "--gpus-per-worker": None})
     """
     from besnn.errors import InputError
+    from besnn.ray import require_ray
 
-    for option, value in given.items():
-        if value is not None:
-            raise InputError(f"{option} is for Ray: add --engine ray, or leave it out")
-
-
-def refuse_local_device(device: str, instead: str) -> None:
-    """Refuse a device on Ray, where another option says what workers compute on.
-
-    >>> refuse_local_device("auto", instead="--gpus-per-worker")
-    """
-    from besnn.errors import InputError
-
-    if device != "auto":
-        raise InputError(f"--device {device} is for this machine: on Ray, use {instead}")
+    if engine is Engine.RAY:
+        require_ray(library)
+        if device != "auto":
+            raise InputError(f"--device {device} is for this machine: on Ray, use {list(ray_options)[-1]}")
+    elif given := [option for option, value in ray_options.items() if value is not None]:
+        raise InputError(f"{given[0]} is for Ray: add --engine ray, or leave it out")
 
 
 DATA_HELP = "a built-in name (besnn data list), a folder of images, an .npz, a .csv or a .parquet"
@@ -70,14 +63,9 @@ DataDir = Annotated[
     typer.Option("--data-dir", metavar="FOLDER", help="The folder of built-in sets. (default: $BESNN_DATA, else the cache)"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else, on standard output.")]
+_DEVICE_HELP = "Where to compute; auto takes a GPU if there is one."
 Device = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        metavar="auto|cpu|cuda[:N]|mps",
-        help="Where to compute; auto takes a GPU if there is one.",
-        autocompletion=complete_device,
-    ),
+    str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", help=_DEVICE_HELP, autocompletion=complete_device)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Address = Annotated[

@@ -1,7 +1,7 @@
 """`besnn score`: what a model says about every input of a source."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,11 +15,13 @@ from besnn.cli.options import (
     Label,
     Model,
     Quiet,
+    check_engine,
     complete_data,
-    refuse_local_device,
-    refuse_ray_options,
 )
 from besnn.cli.output import announce, count, counting_progress
+
+if TYPE_CHECKING:
+    from besnn.batch import Tally
 
 
 def score(
@@ -34,21 +36,12 @@ def score(
     ],
     output: Annotated[
         str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="The file to write: .parquet, .csv or .jsonl; on Ray, the folder or address for parquet files.",
-        ),
+        typer.Option("--output", "-o", metavar="PATH", help="A .parquet, .csv or .jsonl; on Ray, a folder or its address."),
     ],
     engine: Annotated[Engine, typer.Option(help="Where to run: in this process, or on a Ray cluster.")] = Engine.LOCAL,
     address: Address = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that score on Ray. (default: all cores or GPUs)", min=1)
-    ] = None,
-    gpus_per_worker: Annotated[
-        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0)
-    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes on Ray. (default: one per core or GPU)", min=1)] = None,
+    gpus_per_worker: Annotated[float | None, typer.Option(help="GPUs per process, such as 0.5. (default: 0)", min=0)] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
@@ -61,36 +54,31 @@ def score(
     """
     from besnn.batch import require_table_path, score_file
     from besnn.cli.loading import kind_of_data, label_of, load_detector, refuse_to_overwrite
-    from besnn.errors import BesnnError
-    from besnn.ray import require_ray
 
-    on_ray = engine is Engine.RAY
-    if on_ray:
-        require_ray("data")
-        refuse_local_device(device, instead="--gpus-per-worker")
-    else:
-        refuse_ray_options({"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker})
+    ray_options = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}
+    check_engine(engine, "data", device, ray_options)
+    if engine is Engine.LOCAL:
         require_table_path(Path(output))
         kind_of_data(source)
         refuse_to_overwrite("--output", output, source, model)
-    detector = load_detector(model, calibrated=True, device="cpu" if on_ray else device)
+    detector = load_detector(model, calibrated=True, device=device if engine is Engine.LOCAL else "cpu")
     label = label or label_of(detector)
     with counting_progress(quiet) as progress:
-        if on_ray:
+        if engine is Engine.LOCAL:
+            tally = score_file(detector, source, Path(output), label=label, data_dir=data_dir, progress=progress)
+        else:
             from besnn.ray.scoring import score_on_ray
             from besnn.ray.session import Cluster
 
-            tally = score_on_ray(
-                model,
-                source,
-                output,
-                label=label,
-                data_dir=data_dir,
-                cluster=Cluster(address, workers, gpus_per_worker or 0.0),
-                progress=progress,
-            )
-        else:
-            tally = score_file(detector, source, Path(output), label=label, data_dir=data_dir, progress=progress)
+            cluster = Cluster(address, workers, gpus_per_worker or 0.0)
+            tally = score_on_ray(model, source, output, label=label, data_dir=data_dir, cluster=cluster, progress=progress)
+    _report(tally, output, json, quiet)
+
+
+def _report(tally: "Tally", output: str, json: bool, quiet: bool) -> None:
+    """Print the counts; fail if no input could be scored."""
+    from besnn.errors import BesnnError
+
     facts = {"output": output, "inputs": tally.inputs, "flagged": tally.flagged, "failed": tally.failed}
     sentences = [f"{output}: {count(tally.inputs, 'input')}, {tally.flagged:,} flagged as out-of-distribution"]
     if tally.failed:

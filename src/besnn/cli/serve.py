@@ -1,23 +1,12 @@
 """`besnn serve`: a model as an HTTP service with a page to try it."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import (
-    DATA_HELP,
-    Address,
-    DataDir,
-    Device,
-    Engine,
-    Model,
-    Quiet,
-    complete_data,
-    refuse_local_device,
-    refuse_ray_options,
-)
+from besnn.cli.options import DATA_HELP, Address, DataDir, Device, Engine, Model, Quiet, check_engine, complete_data
+from besnn.cli.output import note
 
 if TYPE_CHECKING:
     from besnn.detector import Detector
@@ -26,14 +15,10 @@ if TYPE_CHECKING:
 
 def serve(
     model: Model,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; by default only this machine can reach it.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on; the default is for this machine only.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes any free one.", min=0, max=65535)] = 8000,
     workers: Annotated[int, typer.Option(help="Processes, each with the model; one that dies is replaced.", min=1)] = 1,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with the token that clients must send.")
-    ] = None,
+    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Holds the token that clients must send.")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen on a public address without a token: anyone may use the service.")
     ] = False,
@@ -49,9 +34,7 @@ def serve(
         ),
     ] = None,
     data_dir: DataDir = None,
-    drift_state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file that keeps the drift monitor across restarts.")
-    ] = None,
+    drift_state: Annotated[Path | None, typer.Option(metavar="FILE", help="Keeps the drift monitor across restarts.")] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a limit, such as deadline_seconds=5; repeatable."),
@@ -61,9 +44,7 @@ def serve(
     address: Address = None,
     replicas: Annotated[int | None, typer.Option(help="Processes on Ray, each with the model. (default: 1)", min=1)] = None,
     max_replicas: Annotated[int | None, typer.Option(help="Most processes that Ray may start under load.", min=1)] = None,
-    gpus_per_replica: Annotated[
-        float | None, typer.Option(help="GPUs per process, such as 1 or 0.5. (default: none)", min=0)
-    ] = None,
+    gpus_per_replica: Annotated[float | None, typer.Option(help="GPUs per process, such as 0.5. (default: 0)", min=0)] = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve a model over HTTP, with a page to try it at `/`, until stopped.
@@ -73,26 +54,20 @@ def serve(
     another model to replace the model without downtime.
     """
     from besnn.cli.loading import load_detector
-    from besnn.cli.output import note
-    from besnn.ray import require_ray
     from besnn.serve.settings import access_settings, parse_settings, served_name
 
-    if engine is Engine.RAY:
-        require_ray("serve")
-        refuse_local_device(device, instead="--gpus-per-replica")
-    else:
-        _require_extra()
-        names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
-        refuse_ray_options(dict(zip(names, (address, replicas, max_replicas, gpus_per_replica), strict=True)))
+    names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
+    check_engine(engine, "serve", device, dict(zip(names, (address, replicas, max_replicas, gpus_per_replica), strict=True)))
+    _require_extra()
     access = access_settings(host, token_file, insecure, allow_host or [])
     settings = parse_settings({"model_name": served_name(model), "drift_state": drift_state, **access}, overrides or [])
-    detector = load_detector(model, calibrated=True, device="cpu" if engine is Engine.RAY else device)
+    detector = load_detector(model, calibrated=True, device=device if engine is Engine.LOCAL else "cpu")
     chosen = _examples(detector, examples, data_dir)
     if engine is Engine.RAY:
         from besnn.ray.serving import Replicas, serve_on_ray
 
         count = Replicas(replicas or 1, max_replicas, gpus_per_replica or 0.0)
-        serve_on_ray(model, settings, chosen, host, port, count, address, partial(note, quiet=quiet))
+        serve_on_ray(model, settings, chosen, host, port, count, address, lambda text: note(text, quiet=quiet))
         return
     from besnn.serve.server import listen, run, url_of
 

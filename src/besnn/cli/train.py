@@ -10,6 +10,10 @@ from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_
 from besnn.cli.output import FAILED, announce, count, training_progress
 
 if TYPE_CHECKING:
+    from lightning import Fabric
+
+    from besnn.training import Recipe
+    from besnn.training.batches import Data
     from besnn.training.fit import Fitted
 
 
@@ -29,11 +33,7 @@ def train(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Train another method, with its own defaults: softmax, duq, gaussian, ...",
-            autocompletion=complete_method,
-        ),
+        typer.Option(metavar="NAME", help="Train another method, such as softmax or duq.", autocompletion=complete_method),
     ] = None,
     members: Annotated[int | None, typer.Option(help="The number of ensemble members.")] = None,
     epochs: Annotated[int | None, typer.Option(help="The number of passes over the data, after any pretraining.")] = None,
@@ -53,37 +53,19 @@ def train(
 
     Settings are applied in this order: the recipe, --method, the other options, --set.
     """
-    from besnn.cli.loading import choose_recipe, kind_of_data, refuse_to_overwrite, setting
-    from besnn.data import ImageSpec, load_or_stream
-    from besnn.errors import BesnnError, DataError
+    from besnn.cli.loading import choose_recipe, refuse_to_overwrite, setting
     from besnn.recipe.reading import method_overrides
     from besnn.training import make_fabric
-    from besnn.training.fit import fit_detector
 
     named = {"method.members": members, "training.epochs": epochs, "training.seed": seed, "calibration.alpha": alpha}
     given = [setting(field, value) for field, value in {**named, "data.label": label}.items() if value is not None]
     replaced = [] if method is None else method_overrides(choose_recipe(what), method)
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
     run_folder, checkpoints = _open_run(output, run_folder, resume)
-    kind_of_data(recipe.data.source)
     refuse_to_overwrite("--output", output, *filter(None, (recipe.data.source, recipe.backbone.weights)))
-    image = recipe.data.image
-    dataset = load_or_stream(
-        recipe.data.source,
-        data_dir=data_dir,
-        label=recipe.data.label,
-        image=None if image is None else ImageSpec(image.size, image.channels),
-    )
+    data = _load(recipe, data_dir)
     fabric = make_fabric(recipe.training.precision, device, devices, strategy)
-    quiet = quiet or not fabric.is_global_zero
-    try:
-        fitted = fit_detector(
-            recipe, dataset, fabric=fabric, run_folder=run_folder, resume=resume, reporter=training_progress(quiet)
-        )
-    except BesnnError as error:
-        if fabric.is_global_zero or isinstance(error, DataError):
-            raise
-        raise typer.Exit(FAILED) from None  # every process meets the same error, and the first one reports it
+    fitted = _fit(recipe, data, fabric, run_folder, resume, quiet)
     if fabric.is_global_zero:
         fitted.detector.save(output)
         for checkpoint in checkpoints:
@@ -103,10 +85,31 @@ def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path
     checkpoints = [checkpoint_in(folder) for folder in (run_folder, plain_folder(run_folder))]
     left = [str(checkpoint) for checkpoint in checkpoints if checkpoint.exists()]
     if left and not resume:
-        raise InputError(
-            f"{run_folder} holds an unfinished run: continue it with --resume, or remove {' and '.join(left)} to start anew"
-        )
+        rest = " and ".join(left)
+        raise InputError(f"{run_folder} holds an unfinished run: continue it with --resume, or remove {rest} to start anew")
     return run_folder, checkpoints
+
+
+def _load(recipe: "Recipe", data_dir: Path | None) -> "Data":
+    from besnn.cli.loading import kind_of_data
+    from besnn.data import ImageSpec, load_or_stream
+
+    kind_of_data(recipe.data.source)
+    image = None if recipe.data.image is None else ImageSpec(recipe.data.image.size, recipe.data.image.channels)
+    return load_or_stream(recipe.data.source, data_dir=data_dir, label=recipe.data.label, image=image)
+
+
+def _fit(recipe: "Recipe", data: "Data", fabric: "Fabric", run_folder: Path, resume: bool, quiet: bool) -> "Fitted":
+    from besnn.errors import BesnnError, DataError
+    from besnn.training.fit import fit_detector
+
+    reporter = training_progress(quiet or not fabric.is_global_zero)
+    try:
+        return fit_detector(recipe, data, fabric=fabric, run_folder=run_folder, resume=resume, reporter=reporter)
+    except BesnnError as error:
+        if fabric.is_global_zero or isinstance(error, DataError):
+            raise
+        raise typer.Exit(FAILED) from None  # every process meets the same error, and the first one reports it
 
 
 def _outcome(fitted: "Fitted", output: Path, run_folder: Path) -> tuple[dict[str, object], list[str]]:
