@@ -80,9 +80,6 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path):
     with pytest.raises(DataError, match=r"cannot use drift state .*notes\.txt"):
         DriftStore(path)
     assert path.read_bytes() == content
-
-
-def test_a_folder_that_does_not_exist_is_named(tmp_path: Path):
     with pytest.raises(DataError, match="nowhere"):
         DriftStore(tmp_path / "nowhere" / "drift.sqlite")
 
@@ -134,22 +131,11 @@ def test_the_report_is_that_of_a_monitor_over_all_scores(moons_detector: Detecto
     assert threshold is not None
     alone = DriftMonitor.from_calibration(threshold.scores, threshold.threshold)
     path = alone.update(moons_detector.predict(np.concatenate(parts)).score.astype(float))
-    assert report.steps == 133
+    assert (report.steps, report.alarm) == (133, True)
     assert report.log_martingale == pytest.approx(alone.status().log_martingale)
     assert (report.alarm_step, report.ood_rate) == (alone.status().alarm_step, alone.status().ood_rate)
     np.testing.assert_allclose([row.log_martingale for row in report.recent], path)
     assert [row.is_ood for row in report.recent[-30:]] == [True] * 30
-
-
-def test_strange_traffic_raises_the_alarm_and_ordinary_does_not(moons_detector: Detector):
-    traffic = make(moons_detector)
-    traffic.record(moons_detector.predict(POINTS))
-    assert not traffic.report().alarm
-    traffic.record(moons_detector.predict(FAR_POINTS[:100]))
-    report = traffic.report()
-    assert report.alarm
-    assert report.alarm_step is not None
-    assert 500 < report.alarm_step <= 600
 
 
 def test_only_the_last_inputs_are_kept(moons_detector: Detector):
@@ -307,20 +293,15 @@ def test_what_is_no_file_of_scores_is_named(tmp_path: Path):
         monitor_file(tmp_path / "scores.txt")
     with pytest.raises(InputError, match="needs the model"):
         monitor_file(tmp_path / "scores.csv", state=tmp_path / "state")
-    contents = {
-        "table.csv": "a,b\n1,2\n",
-        "text.csv": "score,p_value,is_ood\nlow,0.5,false\n",
-        "broken.jsonl": '{"score": 1, "p_value"',
-        "list.jsonl": "[1]\n",
-        "junk.parquet": "junk",
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_text(content)
-        with pytest.raises(DataError, match=rf"cannot read .*{name} as scores"):
-            monitor_file(tmp_path / name)
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "text.csv").write_text("score,p_value,is_ood\nlow,0.5,false\n")
+    (tmp_path / "broken.jsonl").write_text('{"score": 1, "p_value"')
+    (tmp_path / "list.jsonl").write_text("[1]\n")
+    (tmp_path / "junk.parquet").write_text("junk")
     pa.parquet.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
-    with pytest.raises(DataError, match=r"cannot read .*other\.parquet as scores"):
-        monitor_file(tmp_path / "other.parquet")
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(DataError, match=rf"cannot read {path} as scores"):
+            monitor_file(path)
 
 
 def test_a_failure_midway_leaves_the_state_as_it_was(tmp_path: Path):

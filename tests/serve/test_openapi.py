@@ -10,7 +10,7 @@ from schemathesis.checks import positive_data_acceptance
 
 from benchmarks.serve_fuzz import fuzz
 from besnn import Detector
-from besnn.data import Dataset, digits, two_moons
+from besnn.data import digits, two_moons
 from besnn.serve.examples import choose_examples
 
 BODIES = 1500
@@ -63,13 +63,11 @@ def test_everything_else_is_answered_as_described(url: str):
 def test_the_examples_in_the_description_are_answered(url: str):
     with httpx.Client(base_url=url, timeout=30) as client:
         described = client.get("/openapi.json").json()
-        example = described["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["example"]
-        assert client.post("/v1/predict", json=example).status_code == 200
-        infer = described["paths"]["/v2/models/{model_name}/infer"]["post"]["requestBody"]["content"]["application/json"]
-        assert client.post("/v2/models/model/infer", json=infer["example"]).status_code == 200
+        for path in POSTS:
+            body = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+            assert client.post(path.format(model_name="model"), json=body["example"]).status_code == 200
 
 
-@pytest.mark.parametrize("data", ["moons", "digits"])
 def test_known_data_is_not_in_the_description_that_anybody_may_read(data: str, request: pytest.FixtureRequest, start):
     detector: Detector = request.getfixturevalue(f"{data}_detector")
     examples = choose_examples(detector, two_moons(300, seed=7).inputs if data == "moons" else digits().inputs)
@@ -89,16 +87,9 @@ def test_a_token_is_part_of_the_description_where_there_is_one(moons_detector: D
     assert "security" not in described["paths"]["/v2/health/live"]["get"]
 
 
-def check_mutated(detector: Detector, inputs: np.ndarray) -> None:
-    run = fuzz(detector, inputs, BODIES)
+def test_mutated_requests(data: str, request: pytest.FixtureRequest):
+    inputs = two_moons(3).inputs if data == "moons" else np.ascontiguousarray(digits().inputs[:2])
+    run = fuzz(request.getfixturevalue(f"{data}_detector"), inputs, BODIES)
     assert {"200", "400", "422"} <= run["statuses"].keys()  # some stay valid, and others are wrong in different ways
     assert sum(run["statuses"].values()) == BODIES
     assert run["memory_growth_mib"] < MAX_GROWTH
-
-
-def test_mutated_requests_for_tables(moons_detector: Detector):
-    check_mutated(moons_detector, two_moons(3).inputs)
-
-
-def test_mutated_requests_for_images(digits_detector: Detector, digit_data: Dataset):
-    check_mutated(digits_detector, np.ascontiguousarray(digit_data.inputs[:2]))

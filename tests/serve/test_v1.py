@@ -57,15 +57,13 @@ def test_pixels_files_and_base64_are_answered_alike(
     as_pixels = digits_client.post("/v1/predict", json={"inputs": images.tolist()})
     as_text = digits_client.post("/v1/predict", json={"inputs": [base64.b64encode(file).decode() for file in files]})
     as_files = digits_client.post("/v1/predict", files=[("images", ("x.png", file)) for file in files])
-    for response in (as_pixels, as_text, as_files):
+    mixed = [images[0].tolist(), *(base64.b64encode(file).decode() for file in files[1:])]
+    as_both = digits_client.post("/v1/predict", json={"inputs": mixed})
+    padded = json.dumps({"inputs": images.tolist()}) + " " * QUICK_BYTES  # long enough to be read in a thread
+    as_long = digits_client.post("/v1/predict", content=padded, headers={"Content-Type": "application/json"})
+    for response in (as_pixels, as_text, as_files, as_both, as_long):
         assert response.status_code == 200, response.text
         check(response.json()["predictions"], expected)
-
-
-def test_pixels_and_base64_may_be_mixed(digits_client: httpx.Client, digits_detector: Detector, digit_data: Dataset):
-    images = digit_data.inputs[:2]
-    inputs = [images[0].tolist(), base64.b64encode(png(images[1][0])).decode()]
-    check(digits_client.post("/v1/predict", json={"inputs": inputs}).json()["predictions"], digits_detector.predict(images))
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
@@ -126,16 +124,6 @@ def test_a_wrong_body_is_refused(moons_client: httpx.Client, body: str | bytes, 
     body = (body.encode() if isinstance(body, str) else body) + b" " * padding  # a long one is read in a thread
     response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["code"]) == (status, code)
-
-
-def test_long_bodies_are_answered_as_short_ones_are(
-    digits_client: httpx.Client, digits_detector: Detector, digit_data: Dataset
-):
-    images = digit_data.inputs[:2]
-    body = json.dumps({"inputs": images.tolist()})
-    for padding in (0, QUICK_BYTES):
-        response = digits_client.post("/v1/predict", content=body + " " * padding, headers={"Content-Type": "application/json"})
-        check(response.json()["predictions"], digits_detector.predict(images))
 
 
 def test_the_last_of_duplicate_fields_counts(moons_client: httpx.Client, moons_detector: Detector):

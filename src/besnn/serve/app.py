@@ -25,13 +25,7 @@ STATIC = Path(__file__).parent / "static"
 
 
 def create_app(detector: Detector, settings: Settings | None = None, examples: Sequence[Example] = ()) -> FastAPI:
-    """Make the service as an ASGI application.
-
-    Args:
-        detector: a calibrated detector.
-        settings: the defaults unless given.
-        examples: inputs to try, see `choose_examples`; made-up unknown ones unless given.
-    """
+    """Make the service around a calibrated detector; the examples are made-up unknown inputs unless given."""
     service = Service(detector, settings or Settings())
     settings = service.settings
 
@@ -58,27 +52,21 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
     refusals = problem_responses(401, 403, 421, 422, 500)
     infer_request = infer_request_model(service.reader)
 
-    @app.get(
-        "/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse, dependencies=guards, responses=refusals
-    )
+    @app.get("/metrics", summary="For Prometheus", response_class=PlainTextResponse, dependencies=guards, responses=refusals)
     def metrics() -> Response:
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
     app.include_router(health_router(), responses=problem_responses(421, 500))
     app.include_router(v1_router(service, examples or unknown_examples(detector)), dependencies=guards, responses=refusals)
     app.include_router(v2_router(service, infer_request), dependencies=guards, responses=refusals)
-    _add_page(app)
-    _describe_models(app, ProblemBody, service.reader.request, infer_request)
-    return app
-
-
-def _add_page(app: FastAPI) -> None:
-    """Serve the page at `/` and its scripts and styles under `/static`."""
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(STATIC / "index.html")
+
+    _describe_models(app, ProblemBody, service.reader.request, infer_request)
+    return app
 
 
 def _describe_models(app: FastAPI, *models: type[BaseModel]) -> None:

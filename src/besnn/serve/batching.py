@@ -27,14 +27,8 @@ class _Request:
 class Batcher:
     """Scores the inputs of concurrent requests together, in a thread of its own, in order of arrival.
 
-    A single request is scored at once. A batch holds what arrived while the previous one was scored, up to a limit that only
-    a single larger request exceeds.
-
-    Args:
-        score: maps inputs `[n, ...]` to their predictions.
-        max_batch_rows: most inputs scored together.
-        max_waiting_rows: most inputs in the queue, unless a single request has more.
-        on_batch: called with the number of inputs of each batch.
+    A single request is scored at once. A batch holds what arrived while the previous one was scored. Only a single large
+    request exceeds the limits. `on_batch` is called with the number of inputs of each batch.
     """
 
     def __init__(
@@ -53,11 +47,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
 
     async def submit(self, inputs: Inputs) -> Predictions:
-        """Return the predictions for inputs `[n, ...]`; a call that is cancelled while it waits is never scored.
-
-        Raises:
-            Problem: too many inputs are waiting.
-        """
+        """Return the predictions for inputs `[n, ...]`; a call that is cancelled while it waits is never scored."""
         if self._waiting_rows and self._waiting_rows + len(inputs) > self._max_waiting_rows:
             seconds = max(1, math.ceil(self._waiting_rows * self._seconds_per_row))
             raise Problem(429, "busy", "too many inputs are waiting: try again later", {"Retry-After": str(seconds)})
@@ -75,7 +65,6 @@ class Batcher:
         self._thread.shutdown()
 
     async def _work(self) -> None:
-        """Score batch after batch until the queue is empty."""
         while batch := self._next_batch():
             began = time.monotonic()
             await self._answer(batch)
@@ -104,23 +93,15 @@ class Batcher:
         try:
             predictions = await asyncio.get_running_loop().run_in_executor(self._thread, score)
         except Exception as error:
-            if len(batch) == 1:
-                _settle(batch[0], error)
-            else:  # one bad input must not fail the others
+            if len(batch) > 1:  # one bad input must not fail the others
                 for request in batch:
                     await self._answer([request])
+            elif not batch[0].answer.done():
+                batch[0].answer.set_exception(error)
             return
         start = 0
         for request in batch:
             stop = start + len(request.inputs)
-            _settle(request, predictions[start:stop])
+            if not request.answer.done():
+                request.answer.set_result(predictions[start:stop])
             start = stop
-
-
-def _settle(request: _Request, outcome: Predictions | Exception) -> None:
-    if request.answer.done():
-        return
-    if isinstance(outcome, Exception):
-        request.answer.set_exception(outcome)
-    else:
-        request.answer.set_result(outcome)

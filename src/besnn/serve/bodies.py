@@ -97,10 +97,9 @@ def nested_lists(number: Any, shape: tuple[int, ...]) -> Any:
 
 
 def parse_json(model: type[Model], body: bytes, expected: str, max_lists: int = 0) -> Model:
-    """Parse a JSON body, or raise a problem that names the first error.
+    """Parse a JSON body, or raise a problem that names the first error and says what is expected.
 
-    A body with far too many colons or brackets is refused unparsed: listing millions of errors would take seconds.
-    `expected` describes a correct request for the error message; `max_lists` is how many lists its data may hold.
+    A body with far more fields or lists than its data may hold is refused unparsed: listing millions of errors takes seconds.
 
     >>> class Point(Strict):
     ...     x: Number

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -43,10 +43,7 @@ SCHEMA = pa.schema([("score", pa.float32()), ("p_value", pa.float64()), ("is_ood
 class DriftStore:
     """A drift monitor's state as JSON in an SQLite file, which several processes change in turn, completely or not at all.
 
-    Args:
-        path: the file, created if missing; None keeps the state in memory.
-
-    >>> store = DriftStore(None)
+    >>> store = DriftStore(None)  # in memory
     >>> with store.stream(DriftMonitor([0.5], ood_threshold=0.9)) as document:
     ...     document["note"] = "kept beside the monitor"
     """
@@ -67,9 +64,6 @@ class DriftStore:
         """Let a monitor continue the stored stream within the block, while other processes wait.
 
         Yields the stored document, for what should be kept beside the monitor's state.
-
-        Raises:
-            DataError: it is damaged or of another model, another process holds it for too long, or the disk is full.
         """
         with self._lock:
             try:
@@ -129,10 +123,7 @@ class DriftReport(BaseModel):
 
 
 class Traffic:
-    """Collects predictions for a drift monitor, which compares them with a threshold's calibration scores.
-
-    Its state lies in a store that all workers share. `record` never waits; `report` and `flush` may wait for another worker.
-    """
+    """Collects predictions for a drift monitor, which compares them with calibration scores; all workers share its state."""
 
     def __init__(self, threshold: ConformalThreshold, settings: Settings) -> None:
         self._monitor = DriftMonitor.from_calibration(
@@ -143,7 +134,7 @@ class Traffic:
         self.report()  # fails now, and not at the first input, if the state does not fit the model
 
     def record(self, predictions: Predictions) -> None:
-        """Record predictions."""
+        """Record predictions, without waiting for other workers."""
         self._pending.append(np.array([predictions.score, predictions.p_value, predictions.is_ood], np.float64))
 
     def flush(self) -> None:
@@ -152,16 +143,14 @@ class Traffic:
             self.report()
 
     def report(self) -> DriftReport:
-        """Return the state of the stream, all recorded predictions included.
-
-        Raises:
-            DataError: the store cannot be read or written; recorded predictions are kept for the next call.
-        """
+        """Return the state of the stream, all recorded predictions included; if that fails, they are kept for the next call."""
         taken = np.empty((3, 0))
         try:
             with self._store.stream(self._monitor) as document:
-                taken = self._take()  # all at once: one update costs as much as hundreds of inputs
-                document["recent"] = (document.get("recent", []) + self._update(taken))[-RECENT:]
+                scores, p_values, is_ood = taken = self._take()  # all at once: one update costs as much as hundreds of inputs
+                columns = p_values, is_ood.astype(bool), self._monitor.update(scores)
+                newest = zip(*(column[-RECENT:].tolist() for column in columns), strict=True)
+                document["recent"] = [*document.get("recent", []), *newest][-RECENT:]
                 status = self._monitor.status()
         except DataError:
             kept = np.concatenate([taken, self._take()], axis=1)[:, -KEPT:]
@@ -183,12 +172,6 @@ class Traffic:
             while True:
                 taken.append(self._pending.popleft())
         return np.concatenate(taken, axis=1)
-
-    def _update(self, taken: NDArray[np.float64]) -> list[tuple[float, bool, float]]:
-        """Bring scores, p-values and flags `[3, n]` to the monitor; return the rows of the most recent inputs."""
-        scores, p_values, is_ood = taken
-        columns = p_values, is_ood.astype(bool), self._monitor.update(scores)
-        return list(zip(*(column[-RECENT:].tolist() for column in columns), strict=True))
 
     def close(self) -> None:
         """Bring the last predictions to the store and close it."""
@@ -225,30 +208,22 @@ def monitor_file(
 ) -> MonitoredFile:
     """Run a drift monitor over a `.parquet`, `.csv` or `.jsonl` file of scores, in its order.
 
-    Args:
-        path: the file.
-        threshold: of the detector that made the scores: compares them with its calibration scores. Without it, the p-values
-            of the stream are compared with each other, so only a change within the stream is visible.
-        alarm_level: L; the probability of ever raising a false alarm is at most 1/L.
-        window: how many recent inputs the rate of out-of-distribution ones is measured over.
-        state: a file that keeps the monitor, so that the next file of scores continues the stream; needs a threshold.
+    The scores are compared with the calibration scores of `threshold`, that of the detector that made them. Without it, the
+    p-values are compared with each other, so only a change within the stream is visible. The file `state` keeps the monitor, so
+    that the next file of scores continues the stream.
     """
     if state is not None and threshold is None:
         raise InputError("a drift state needs the model that made the scores: give the model too")
     monitor = _monitor(path, threshold, alarm_level, window)
-    store = DriftStore(state)
     inputs = skipped = flagged = 0
-    try:
-        with store.stream(monitor):
-            for rows in read_scores(path):
-                if threshold is not None and not np.allclose(threshold.p_values(rows.score), rows.p_value, rtol=0, atol=1e-9):
-                    raise DataError(f"{path} was not made by this model with its present calibration: score the inputs again")
-                monitor.update(1 - rows.p_value if threshold is None else rows.score)
-                inputs += len(rows.score)
-                skipped += rows.skipped
-                flagged += int(rows.is_ood.sum())
-    finally:
-        store.close()
+    with closing(DriftStore(state)) as store, store.stream(monitor):
+        for rows in read_scores(path):
+            if threshold is not None and not np.allclose(threshold.p_values(rows.score), rows.p_value, rtol=0, atol=1e-9):
+                raise DataError(f"{path} was not made by this model with its present calibration: score the inputs again")
+            monitor.update(1 - rows.p_value if threshold is None else rows.score)
+            inputs += len(rows.score)
+            skipped += rows.skipped
+            flagged += int(rows.is_ood.sum())
     return MonitoredFile(monitor.status(), inputs, skipped, flagged)
 
 
@@ -274,8 +249,7 @@ def read_scores(path: Path) -> Iterator[Scores]:
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, BesnnError):
             raise
-        reason = one_line(error)[:200]
-        raise DataError(f"cannot read {path} as scores ({reason}): give a file that besnn score wrote") from None
+        raise DataError(f"cannot read {path} as scores ({one_line(error)[:200]}): give a file that besnn score wrote") from None
 
 
 def _parquet(path: Path) -> Iterator[pa.RecordBatch]:

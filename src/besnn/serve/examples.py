@@ -73,8 +73,7 @@ def _by_turns(rows: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np
 def encode_input(item: NDArray[np.generic]) -> str | list[float]:
     """Return an input as `/v1/predict` takes it: a table row as numbers, an image as a PNG file in base64."""
     if item.ndim == 1:
-        row: list[float] = item.tolist()
-        return row
+        return [float(value) for value in item]
     pixels = np.ascontiguousarray(item[0] if len(item) == 1 else item.transpose(1, 2, 0))
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import BaseModel, Field, create_model
+from pydantic import Field, create_model
 
 from besnn.data import ImageSpec, decode_image
 from besnn.data.images import Pixels
@@ -27,18 +27,9 @@ QUICK_BYTES = 32 * 1024
 
 
 class InputReader:
-    """Reads a model's inputs: table rows, or images as pixels or as files.
+    """Reads a model's inputs, each `(columns,)` or `(channels, height, width)`: numbers, or images in files.
 
     Reading stops with a TimeoutError once the event `expired` is set, because the client no longer waits.
-
-    Args:
-        input_shape: shape of one input, `(columns,)` or `(channels, height, width)`.
-        settings: the service's limits.
-
-    Attributes:
-        array: the type of one input as nested lists.
-        max_lists: how many lists the largest allowed request holds.
-        request: the type of `/v1/predict`'s JSON body.
 
     >>> reader = InputReader((2,), Settings())
     >>> reader.from_json(b'{"inputs": [[1, 2.5]]}', Event()).tolist()
@@ -52,16 +43,13 @@ class InputReader:
             raise InputError(f"cannot serve a model of inputs {list(input_shape)}: only tables, and grey or RGB images")
         self.array: Any = nested_lists(Pixel if self.is_image else Number, input_shape)
         self.max_lists = settings.max_rows * sum(math.prod(input_shape[:axis]) for axis in range(len(input_shape)))
-        self.request = self._request_model()
-        values = "pixels from 0 to 255, or a file in base64" if self.is_image else "numbers"
-        self._expected = f"each input as {' × '.join(map(str, input_shape))} {values}"
-
-    def _request_model(self) -> type[BaseModel]:
-        item = self.array
+        item, values = self.array, "numbers"
         if self.is_image:
             file = Annotated[str, Field(description="A PNG, JPEG or WebP file in base64.")]
             item = Annotated[self.array | file, Field(union_mode="left_to_right")]
-        return create_model("PredictRequest", __base__=Strict, inputs=(list_of(item, 1, self._settings.max_rows), ...))
+            values = "pixels from 0 to 255, or a file in base64"
+        self.request = create_model("PredictRequest", __base__=Strict, inputs=(list_of(item, 1, settings.max_rows), ...))
+        self._expected = f"each input as {' × '.join(map(str, input_shape))} {values}"
 
     def from_json(self, body: bytes, expired: Event) -> Inputs:
         """Return inputs `[n, ...]` from the JSON body of `/v1/predict`."""
@@ -116,7 +104,6 @@ def decode_uploads(files: Mapping[str, bytes], spec: ImageSpec, settings: Settin
 
 
 def _declared_pixels(data: bytes, name: str) -> float:
-    """Return how many pixels a file's header declares."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             return image.width * image.height

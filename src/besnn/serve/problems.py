@@ -41,15 +41,9 @@ class Problem(Exception):  # noqa: N818 (the RFC's own word)
 
     def response(self) -> Response:
         """Return the problem as an HTTP answer."""
-        body = ProblemBody(
-            type="about:blank",
-            title=HTTPStatus(self.status).phrase,
-            status=self.status,
-            code=self.code,
-            detail=self.detail,
-            error=self.detail,
-        )
-        return JSONResponse(body.model_dump(), self.status, self.headers, media_type=MEDIA_TYPE)
+        body = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
+        body |= {"code": self.code, "detail": self.detail, "error": self.detail}
+        return JSONResponse(body, self.status, self.headers, media_type=MEDIA_TYPE)
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -101,7 +95,7 @@ class CatchUnexpected:
     """ASGI middleware that turns an unexpected exception into a 500 without details.
 
     The log gets the exception's type and stack, but not its message, which may quote the input. Starlette's own handler
-    would re-raise the exception, outside of the middleware that logs requests and adds headers.
+    would re-raise the exception outside of the other middleware.
     """
 
     def __init__(self, app: ASGIApp) -> None:

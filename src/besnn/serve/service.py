@@ -50,8 +50,7 @@ class Service:
             async with asyncio.timeout(self.settings.deadline_seconds):
                 yield expired
         except TimeoutError:
-            seconds = f"{self.settings.deadline_seconds:g}"
-            detail = f"there was no answer within {seconds} s: try again, or send fewer inputs"
+            detail = f"there was no answer within {self.settings.deadline_seconds:g} s: try again, or send fewer inputs"
             raise Problem(504, "deadline-exceeded", detail) from None
         finally:
             expired.set()
@@ -64,7 +63,10 @@ class Service:
         """Predict inputs `[n, ...]`, together with those of other requests; with `observe` they count as traffic."""
         predictions = await self._batcher.submit(inputs)
         if observe:
-            self._observe(predictions)
+            self.metrics.predictions(predictions)
+            self.traffic.record(predictions)
+            if self._flushing is None or self._flushing.done():
+                self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
         return predictions
 
     async def close(self) -> None:
@@ -74,12 +76,6 @@ class Service:
             self._flushing.cancel()
         await asyncio.to_thread(self.traffic.close)
         self._parsers.shutdown()
-
-    def _observe(self, predictions: Predictions) -> None:
-        self.metrics.predictions(predictions)
-        self.traffic.record(predictions)
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
 
     async def _flush_soon(self) -> None:
         await asyncio.sleep(FLUSH_SECONDS)

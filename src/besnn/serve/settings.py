@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from besnn.errors import InputError
 
@@ -26,13 +26,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    model_name: Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,100}$")] = Field(
-        default="model", description="The model's name in paths of the Open Inference Protocol."
-    )
+    model_name: str = Field(default="model", pattern=r"^[\w.-]{1,100}$", description="The model's name in paths under /v2.")
     token: SecretStr | None = Field(default=None, description="The bearer token that clients must send; None requires none.")
-    allowed_hosts: tuple[str, ...] = Field(
-        default=(), description="Accepted names in the Host header, against DNS rebinding; empty accepts all."
-    )
+    allowed_hosts: tuple[str, ...] = Field(default=(), description="Host names, against DNS rebinding; empty accepts all.")
     max_body_bytes: Count = Field(default=16 * 2**20, description="Longest request body.")
     max_bytes_in_flight: Count = Field(default=256 * 2**20, description="Bytes of all request bodies held at the same time.")
     max_rows: Count = Field(default=4096, description="Most inputs in one request.")
@@ -40,14 +36,10 @@ class Settings(BaseModel):
     max_request_pixels: Count = Field(default=64_000_000, description="Most pixels of all images uploaded in one request.")
     max_batch_rows: Count = Field(default=512, description="Most inputs scored together.")
     max_waiting_rows: Count = Field(default=16_384, description="Most inputs in the queue; beyond it clients get a 429.")
-    deadline_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=10.0, description="Longest wait for an answer, and for a body to arrive."
-    )
-    drift_state: Path | None = Field(
-        default=None, description="The file that keeps the drift monitor; None keeps it in memory."
-    )
-    drift_alarm_level: Annotated[float, Field(gt=1)] = Field(
-        default=100.0, description="L: the probability of ever raising a false drift alarm is at most 1/L."
+    deadline_seconds: float = Field(default=10.0, gt=0, description="Longest wait for an answer, and for a body to arrive.")
+    drift_state: Path | None = Field(default=None, description="The file that keeps the drift monitor; in memory if None.")
+    drift_alarm_level: float = Field(
+        default=100.0, gt=1, description="L: a false drift alarm has a probability of at most 1/L."
     )
     drift_window: Count = Field(default=1000, description="How many recent inputs the rate of unknown ones is measured over.")
 

@@ -26,12 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Metrics:
-    """What the service counts, in one process or in all workers together.
-
-    Args:
-        threshold: the detector's, for the buckets of the score histogram.
-        drift: returns the state of the drift monitor.
-    """
+    """What the service counts, in one process or in all workers together."""
 
     def __init__(self, threshold: ConformalThreshold, drift: Callable[[], DriftReport]) -> None:
         own = self._registry = CollectorRegistry()
@@ -79,11 +74,9 @@ class _DriftCollector(Collector):
         self._report = report
 
     def describe(self) -> list[Metric]:
-        """Return no names in advance, so that registering needs no report."""
-        return []
+        return []  # no names in advance, so that registering needs no report
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges."""
         report = self._report()
         yield GaugeMetricFamily("besnn_drift_log_martingale", "Log of the evidence for drift.", value=report.log_martingale)
         yield GaugeMetricFamily("besnn_drift_alarm", "1 once the drift alarm was raised.", value=float(report.alarm))
