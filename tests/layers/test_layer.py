@@ -315,15 +315,6 @@ def test_tied_layers_count_once():
     assert [id(p) for p in found] == [id(layer.r), id(layer.s), id(twin.s)]
 
 
-def test_optimiser_takes_fast_and_other_weights_apart():
-    network = batch_ensemble(nn.Sequential(nn.Linear(3, 4), nn.MultiheadAttention(4, 2)), 2)
-    fast = list(fast_parameters(network))
-    others = [p for p in network.parameters() if id(p) not in {id(f) for f in fast}]
-    optimiser = torch.optim.SGD([{"params": fast, "lr": 1.0, "weight_decay": 0.0}, {"params": others}], lr=0.1)
-    assert sum(len(group["params"]) for group in optimiser.param_groups) == len(list(network.parameters()))
-    assert len(fast) == 2 * 5  # the linear layer and the four projections
-
-
 def test_members_of():
     assert members_of(nn.Linear(2, 2)) is None
     assert members_of(nn.Sequential(nn.ReLU(), BatchEnsembleLinear(2, 2, members=5))) == 5

@@ -134,12 +134,8 @@ def test_a_backbone_of_ones_own():
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        (
-            "mlp",
-            (1, 8, 8),
-            r"takes table rows \[columns\], but an input here has shape \[1, 8, 8\]: use backbone.name=auto",
-        ),
-        ("convnet", (5,), r"'convnet' takes images \[channels, h, w\], but an input here has shape \[5\]"),
+        ("mlp", (1, 8, 8), r"takes table rows \[columns\], not inputs \[1, 8, 8\]: use backbone.name=auto"),
+        ("convnet", (5,), r"'convnet' takes images \[channels, h, w\], not inputs \[5\]"),
         ("fashion-convnet", (1, 32, 32), r"takes 28×28 images, not \[1, 32, 32\]: use backbone.name=convnet"),
         ("cifar-resnet18", (3, 32, 28), r"takes 32×32 images, not \[3, 32, 28\]"),
     ],

@@ -16,7 +16,6 @@ from besnn.layers import BatchEnsembleLinear, MemberBatchNorm1d, batch_ensemble,
 from besnn.model import (
     BESNN,
     InferenceNetwork,
-    OODClassifier,
     Preprocessing,
     class_moments,
     fashion_convnet,
@@ -143,14 +142,6 @@ def test_frozen_moments_converge_to_the_mean_of_fresh_distances(build):
     assert float(((fresh.mean(0) - frozen) / error).abs().max()) < 5
 
 
-def test_frozen_equals_the_same_draw(build):
-    model, x = build(), inputs()
-    class_features = model.class_features(16, torch.Generator().manual_seed(3))
-    model.freeze_classes(16, seed=3)
-    expected = by_brute_force(model.features(x), class_features)
-    torch.testing.assert_close(model.distances(x), expected, rtol=1e-10, atol=1e-12)
-
-
 def test_frozen_equals_the_same_draw_with_mirror_images(build):
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 6))
     model, x = build(feature_extractor=network, mirror=True).eval(), torch.randn(5, 1, 6, 6, dtype=torch.float64)
@@ -246,24 +237,6 @@ def test_distances_are_divided_by_the_squared_length_scale(build, length_scale, 
         expected = by_brute_force(features, class_features) / length_scale**2
         torch.testing.assert_close(frozen, expected, rtol=1e-10, atol=1e-12)
         assert torch.equal(model.distances_to(features, class_features), frozen)
-
-
-@pytest.mark.parametrize("length_scale", [0.3, 5])
-def test_a_length_scale_equals_features_divided_by_it(build, length_scale):
-    model, divided, x = build(length_scale=length_scale), build(), inputs()
-    divided.load_state_dict({name: value for name, value in model.state_dict().items() if name != "length_scale"})
-    with torch.no_grad():
-        for last in (divided.feature_extractor[-1], divided.generator.output):
-            last.weight /= length_scale
-            last.bias /= length_scale
-    torch.testing.assert_close(divided.features(x), model.features(x) / length_scale)
-    torch.testing.assert_close(fresh_distances(model, x), fresh_distances(divided, x))
-    model.freeze_classes(16)
-    divided.freeze_classes(16)
-    found, expected = model.distances(x), divided.distances(x)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(model.log_probabilities(found), divided.log_probabilities(expected))
-    torch.testing.assert_close(tempered_entropy(found), tempered_entropy(expected))
 
 
 @pytest.mark.parametrize("arguments", [{}, {"length_scale": 1}, {"length_scale": 1.0}])
@@ -391,29 +364,7 @@ def test_numpy_sizes(build):
     assert model.distances(inputs()).shape == (3, 5, 4)
 
 
-# --- the protocol ---
-
-
-def test_is_an_ood_classifier(build):
-    model = build()
-    assert isinstance(model, OODClassifier)
-    assert (model.method, model.default_score, model.evidence_kind) == ("be-snn", "tempered-entropy", "distances")
-    assert (model.members, model.num_classes) == (3, 4)
-    assert model.extractors() == [model.feature_extractor]
-
-
-def test_learns_two_separated_classes(build):
-    model = build(num_classes=2, samples=16).train()
-    labels = torch.arange(32) % 2
-    x = inputs(32) + 3 * labels[:, None].double()
-    optimiser = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(100):
-        loss = nn.functional.nll_loss(model.log_probabilities(model.distances(x)), labels)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    model.eval().freeze_classes()
-    assert float((model.log_probabilities(model(x)).argmax(-1) == labels).double().mean()) > 0.9
+# --- use ---
 
 
 def test_run_for_inference_its_classes_are_frozen(build):

@@ -101,14 +101,18 @@ def test_a_grid_that_does_not_divide_the_map():
         torch.testing.assert_close(features, by_hand(model, preprocessing(raw), ["trunk.7", "trunk"]))
 
 
+class Untraceable(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
+
+    def forward(self, x):
+        return super().forward(x if bool(x.sum() > 0) else x + 0)
+
+
 @pytest.mark.parametrize("members", [None, 3])
 def test_several_layers_of_a_network_that_cannot_be_traced(members, preprocessing):
-    class Doubtful(nn.Sequential):
-        def forward(self, x):
-            return super().forward(x if bool(x.sum() > 0) else x + 0)
-
     torch.manual_seed(0)
-    network = Doubtful(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
+    network = Untraceable()
     model = (
         SoftmaxClassifier(network, num_classes=3, feature_dim=4)
         if members is None
@@ -136,14 +140,6 @@ def test_gradients_reach_the_input(model, preprocessing):
     evidence.sum().backward()
     assert raw.grad is not None
     assert raw.grad.abs().sum() > 0
-
-
-def test_classes_are_frozen_where_they_were_not(tiny_recipe, preprocessing):
-    model, _ = build_method(tiny_recipe("backbone.hidden=[4]"), (1, 8, 8), 3)
-    network = InferenceNetwork(model.eval(), preprocessing)
-    assert model.frozen
-    with torch.no_grad():
-        assert torch.equal(network(PIXELS)[0], network(PIXELS)[0])
 
 
 def test_an_unknown_layer(model, preprocessing):
@@ -253,17 +249,10 @@ class TestMirrorImages:
     @pytest.mark.parametrize("kind", ["be-snn", "deep-ensemble"])
     @torch.no_grad()
     def test_networks_that_cannot_be_traced(self, kind, preprocessing):
-        class Doubtful(nn.Sequential):
-            def forward(self, x):
-                return super().forward(x if bool(x.sum() > 0) else x + 0)
-
-        def network():
-            return Doubtful(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
-
         model = (
-            BESNN(network(), 3, 4, members=3, noise_dim=4, hidden_dim=8, mirror=True)
+            BESNN(Untraceable(), 3, 4, members=3, noise_dim=4, hidden_dim=8, mirror=True)
             if kind == "be-snn"
-            else DeepEnsemble([network() for _ in range(3)], 3, 4, mirror=True)
+            else DeepEnsemble([Untraceable() for _ in range(3)], 3, 4, mirror=True)
         )
         model, preprocessing = model.double().eval(), preprocessing.double()
         x = preprocessing(PIXELS)

@@ -163,25 +163,10 @@ def test_weights_and_factors_multiply(model, batch):
     torch.testing.assert_close(weighted, {name: w * plain[name] for name, w in zip(plain, (2.0, 3.0, 2.0), strict=True)})
 
 
-@pytest.mark.parametrize("name", ["classification", "entropy", "gradient"])
-def test_a_factor_of_zero_skips_the_term(model, batch, name):
-    terms = BESNNObjective()(model, *batch, {name: 0.0})
-    assert set(terms) == {"classification", "entropy", "gradient"} - {name}
-
-
 def test_without_weights_no_penalty_is_computed(model, batch):
     # Under no_grad the gradient penalty cannot be computed at all, so this fails unless it is skipped.
     with torch.no_grad():
         assert list(BESNNObjective(entropy_weight=0, gradient_weight=0)(model, *batch)) == ["classification"]
-
-
-def test_every_parameter_learns_and_the_input_is_left_alone(model, batch):
-    x, labels = batch
-    sum(BESNNObjective()(model, x, labels).values()).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.ne(0).any(), name
-    assert not x.requires_grad
 
 
 def test_settings_reach_their_terms(model, batch):
@@ -194,18 +179,6 @@ def test_settings_reach_their_terms(model, batch):
     assert terms(squared_norm=False)["gradient"] != default["gradient"]
     for change in ({"estimator": "kpn"}, {"k": 2}, {"match_counts": True}, {"entropy_per_dimension": False}, {"samples": 32}):
         assert terms(**change)["entropy"] != default["entropy"], change
-
-
-def test_a_few_steps_lower_the_loss(model, batch):
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(60):
-        optimiser.zero_grad()
-        loss = sum(BESNNObjective()(model, *batch).values())
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
 
 
 def test_wrong_settings_are_refused_by_name():

@@ -39,21 +39,6 @@ def test_auto_is_settled_by_the_input(shape, name):
     assert resolve_backbone(backbone_class()(name="mlp"), shape).name == "mlp"
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "words"),
-    [
-        ("mlp", (1, 8, 8), "takes table rows"),
-        ("convnet", (8,), "takes images"),
-        ("fashion-convnet", (1, 32, 32), "28×28"),
-        ("cifar-resnet18", (3, 28, 28), "32×32"),
-    ],
-)
-def test_a_backbone_that_does_not_fit_the_input(name, shape, words):
-    with pytest.raises(InputError, match=words) as caught:
-        build_backbone(backbone_class()(name=name), shape)
-    assert "use backbone.name=" in str(caught.value)
-
-
 @pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("method", ["be-snn", "deep-ensemble", "batch-ensemble"])
 def test_settings_reach_the_model(method, members, tiny_recipe):

@@ -29,6 +29,17 @@ class StopAfter(Reporter):
             raise InterruptedRunError
 
 
+@pytest.fixture
+def never_started() -> Reporter:
+    """Fail when training begins."""
+
+    class NeverStarted(Reporter):
+        def start(self, done: int, total: int) -> None:
+            raise AssertionError("training has begun")
+
+    return NeverStarted()
+
+
 @dataclass
 class Outcome:
     """A trained model and how it was trained."""

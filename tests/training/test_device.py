@@ -43,7 +43,7 @@ def test_devices_that_are_not_available_are_refused_in_one_line(options, words):
 
 
 def test_unknown_precision():
-    with pytest.raises(InputError, match="'fp8' is unknown: use one of fp32, tf32, bf16"):
+    with pytest.raises(InputError, match="precision 'fp8' is unknown: choose from 'fp32', 'tf32', 'bf16'"):
         make_fabric("fp8")
 
 

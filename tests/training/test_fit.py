@@ -137,11 +137,7 @@ def test_every_score_can_be_asked_for(name, tiny_recipe, moons):
     assert ("score_choice" in detector.provenance) == (name == "auto")
 
 
-def test_a_mistake_is_noticed_before_training(tiny_recipe, moons):
-    class NotToBeStarted(Reporter):
-        def start(self, done, total):
-            raise AssertionError("training has begun")
-
+def test_a_mistake_is_noticed_before_training(tiny_recipe, moons, never_started):
     for overrides, words in [
         (["score.name=bogus"], r"score.name='bogus' is unknown for be-snn: use one of auto, method"),
         (["method=softmax", "score.name=tempered-entropy"], "'tempered-entropy' is unknown for softmax"),
@@ -150,13 +146,13 @@ def test_a_mistake_is_noticed_before_training(tiny_recipe, moons):
         (["backbone.name=convnet"], "takes images"),
     ]:
         with pytest.raises(InputError, match=words):
-            fit_detector(tiny_recipe(*overrides), moons, reporter=NotToBeStarted())
+            fit_detector(tiny_recipe(*overrides), moons, reporter=never_started)
 
 
 def test_arguments_of_other_types_are_refused(tiny_recipe, moons):
     with pytest.raises(InputError, match="recipe is a str: pass one from load_recipe"):
         fit_detector("two-moons", moons)
-    with pytest.raises(InputError, match="data is a ndarray: pass a Dataset"):
+    with pytest.raises(InputError, match=r"data is a ndarray: pass a besnn\.data\.Dataset"):
         fit_detector(tiny_recipe(), moons.inputs)
 
 

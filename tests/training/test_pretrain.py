@@ -265,15 +265,10 @@ def test_a_model_file_stands_alone(recipe_of, stripes, tmp_path):
     assert np.array_equal(found.p_value, expected.p_value)
 
 
-class NotToBeStarted(Reporter):
-    def start(self, done, total):
-        raise AssertionError("training has begun")
-
-
-def test_the_users_own_network_is_not_pretrained(recipe_of, stripes):
+def test_the_users_own_network_is_not_pretrained(recipe_of, stripes, never_started):
     own = convnet((1, 8, 8), (4,), 5)
     with pytest.raises(InputError, match="pretraining trains the recipe's own backbone: leave it out for a network") as caught:
-        fit_detector(recipe_of(), stripes, feature_extractor=own, reporter=NotToBeStarted())
+        fit_detector(recipe_of(), stripes, feature_extractor=own, reporter=never_started)
     assert "\n" not in str(caught.value)
 
 
@@ -287,16 +282,16 @@ def test_the_users_own_network_is_not_pretrained(recipe_of, stripes):
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else None,
 )
-def test_a_mistake_is_noticed_before_the_plain_network_is_trained(overrides, words, recipe_of, stripes):
+def test_a_mistake_is_noticed_before_the_plain_network_is_trained(overrides, words, recipe_of, stripes, never_started):
     with pytest.raises(InputError, match=words) as caught:
-        fit_detector(recipe_of(*overrides), stripes, reporter=NotToBeStarted())
+        fit_detector(recipe_of(*overrides), stripes, reporter=never_started)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["auto", "mlp"])
-def test_a_backbone_without_a_trunk_is_refused_before_training(name, tiny_recipe, moons):
+def test_a_backbone_without_a_trunk_is_refused_before_training(name, tiny_recipe, moons, never_started):
     with pytest.raises(InputError, match=r"backbone 'mlp' has no trunk to start from: leave out .* pretraining"):
-        fit_detector(tiny_recipe(f"backbone.name={name}", "pretraining={epochs: 1}"), moons, reporter=NotToBeStarted())
+        fit_detector(tiny_recipe(f"backbone.name={name}", "pretraining={epochs: 1}"), moons, reporter=never_started)
 
 
 def test_another_preprocessing_is_another_plain_network(recipe_of, stripes, tmp_path):

@@ -109,26 +109,23 @@ def test_clipping_bounds_a_step(clip, train, tiny_recipe, moons):
     assert length_of_step(clip) == pytest.approx(min(unbounded, 0.1 * clip), rel=1e-3)
 
 
-def test_a_batch_is_never_larger_than_the_data(train, tiny_recipe, moons):
-    trained = train(tiny_recipe("training.batch_size=1000", "training.epochs=2"), moons)
-    assert (trained.trainer.batch_size, trained.trainer.total_steps) == (160, 2)
-
-
-def test_a_batch_that_members_share_is_a_multiple_of_the_members(train, tiny_recipe, moons):
-    settings = ["training.batch_size=1000", "training.epochs=2", "method.members=3", "method.own_inputs=true"]
-    trained = train(tiny_recipe(*settings), moons)
-    assert (trained.trainer.batch_size, trained.trainer.total_steps) == (159, 2)
+@pytest.mark.parametrize(
+    ("settings", "batch", "steps"),
+    [
+        (["training.batch_size=1000"], 160, 1),  # never larger than the data
+        (["training.batch_size=1000", "method.members=3", "method.own_inputs=true"], 159, 1),  # a multiple of the members
+        (["training.batch_size=50"], 50, 3),  # an incomplete batch is left out
+    ],
+)
+def test_batches_and_steps_of_160_inputs(settings, batch, steps, train, tiny_recipe, moons):
+    trainer = train(tiny_recipe("training.epochs=2", *settings), moons).trainer
+    assert (trainer.batch_size, trainer.total_steps) == (batch, 2 * steps)
 
 
 def test_fewer_inputs_than_members_that_share_them(train, tiny_recipe, moons):
     with pytest.raises(InputError, match=r"cannot split 160 inputs among 161 members: set method.own_inputs=false") as caught:
         train(tiny_recipe("method.members=161", "method.own_inputs=true"), moons)
     assert "\n" not in str(caught.value)
-
-
-def test_an_incomplete_batch_is_left_out(train, tiny_recipe, moons):
-    trained = train(tiny_recipe("training.batch_size=50", "training.epochs=2"), moons)
-    assert trained.trainer.total_steps == 2 * 3
 
 
 @pytest.mark.parametrize("own_inputs", ["false", "true"])
@@ -238,14 +235,6 @@ def test_weights_that_train_in_channels_last_memory_end_contiguous(train, tiny_r
     for name, value in model.state_dict().items():
         assert value.is_contiguous()
         torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-4)
-
-
-def test_the_callers_random_numbers_are_left_alone(train, tiny_recipe, moons):
-    outcome = train(tiny_recipe(), moons)  # itself seeds with 0 before it builds the model
-    after = torch.rand(3)
-    torch.manual_seed(0)
-    build_method(outcome.trainer.recipe, (2,), 2)
-    assert torch.equal(after, torch.rand(3))
 
 
 def test_the_trained_model_is_in_evaluation_mode(train, tiny_recipe, moons):

@@ -12,20 +12,11 @@ from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, Initialiser, initialiser, split_members
 from besnn.model import EvidenceKind, Objective, OODClassifier
 from besnn.model.protocol import BatchEnsembled, as_batch_ensemble
-from besnn.objective import rows_and_labels
+from besnn.objective.batches import rows_and_labels
 
 
 class BatchEnsembleClassifier(BatchEnsembled):
-    """A softmax classifier whose members share all weights up to rank-1 factors; trained with `BatchEnsembleObjective`.
-
-    Args:
-        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`; a plain network is converted to batch-ensemble layers.
-        num_classes: C.
-        feature_dim: d.
-        members: N.
-        norm: BatchNorm `"shared"` by the members, or one per `"member"`, if the extractor is converted here.
-        init: initial values of the fast weights; see `besnn.layers.members`.
-        mirror: in evaluation, show every second member mirror images; see `BESNN`.
+    """A softmax classifier whose members share all weights up to rank-1 factors; its arguments are those of `BESNN`.
 
     >>> import torch
     >>> from besnn.model import two_moons_mlp
@@ -65,17 +56,7 @@ class BatchEnsembleClassifier(BatchEnsembled):
 
 @dataclass(frozen=True)
 class BatchEnsembleObjective(SoftmaxObjective):
-    """Cross-entropy, averaged over members and batch.
-
-    Attributes:
-        own_inputs: split the batch among the members instead of showing all of it to each, as in `BESNNObjective`.
-
-    >>> import torch
-    >>> from besnn.model import two_moons_mlp
-    >>> model = BatchEnsembleClassifier(two_moons_mlp(), num_classes=2, feature_dim=32, members=4)
-    >>> list(BatchEnsembleObjective(own_inputs=True)(model, torch.randn(8, 2), torch.arange(8) % 2))
-    ['classification']
-    """
+    """Cross-entropy, averaged over members and batch; `own_inputs` is that of `BESNNObjective`."""
 
     own_inputs: bool = False
 
@@ -99,8 +80,6 @@ class BatchEnsembleConfig(EnsembleConfig):
 
     def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """Build the model and its objective."""
-        fast = initialiser(self.fast_weights)
-        model = BatchEnsembleClassifier(
-            make_backbone(), num_classes, feature_dim, self.members, self.norm, fast, mirror=self.mirror
-        )
+        settings = self.members, self.norm, initialiser(self.fast_weights), self.mirror
+        model = BatchEnsembleClassifier(make_backbone(), num_classes, feature_dim, *settings)
         return model, BatchEnsembleObjective(self.label_smoothing, self.own_inputs)

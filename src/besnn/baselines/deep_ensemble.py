@@ -19,11 +19,7 @@ from besnn.model.protocol import check_plain, checked_features
 class DeepEnsemble(OODClassifier):
     """Softmax networks that share only their batches; their probabilities are averaged.
 
-    Args:
-        feature_extractors: Φ_1 … Φ_N, each mapping a batch to `[batch, feature_dim]`, each with its own weights.
-        num_classes: C.
-        feature_dim: d.
-        mirror: in evaluation, show every second network mirror images; see `BESNN`.
+    The feature extractors Φ_1 … Φ_N each map a batch to `[batch, feature_dim]`, with weights of their own.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = DeepEnsemble([two_moons_mlp() for _ in range(4)], num_classes=2, feature_dim=32)
@@ -44,7 +40,9 @@ class DeepEnsemble(OODClassifier):
             raise InputError("a deep ensemble of 0 feature extractors: pass one per member")
         for extractor in feature_extractors:
             check_plain(extractor)
-        _check_independent(feature_extractors)
+        owned = [parameter for extractor in feature_extractors for parameter in extractor.parameters()]
+        if len(owned) > len(set(owned)):
+            raise InputError("feature extractors share weights: build each separately, as in [build() for _ in range(4)]")
         self.feature_extractors = nn.ModuleList(feature_extractors)
         self.heads = nn.ModuleList(nn.Linear(feature_dim, num_classes) for _ in feature_extractors)
         self.num_classes, self.feature_dim, self.members = num_classes, feature_dim, len(feature_extractors)
@@ -70,23 +68,12 @@ class DeepEnsemble(OODClassifier):
         return log_mean_softmax(evidence)
 
 
-def _check_independent(feature_extractors: Sequence[nn.Module]) -> None:
-    owned = [parameter for extractor in feature_extractors for parameter in extractor.parameters()]
-    if len(owned) > len(set(owned)):
-        raise InputError("feature extractors share weights: build each separately, as in [build() for _ in range(4)]")
-
-
 @dataclass(frozen=True)
 class DeepEnsembleObjective(SoftmaxObjective):
     """Cross-entropy, averaged over the batch and *summed* over members: each gets the gradient that it would get alone.
 
     So training side by side equals training one after the other on the same batches, unless the optimiser mixes members, as
     clipping the norm of the whole gradient does.
-
-    >>> from besnn.model import two_moons_mlp
-    >>> model = DeepEnsemble([two_moons_mlp() for _ in range(4)], num_classes=2, feature_dim=32)
-    >>> list(DeepEnsembleObjective()(model, torch.randn(8, 2), torch.arange(8) % 2))
-    ['classification']
     """
 
     def classification(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -14,14 +14,8 @@ from besnn.baselines.method import MakeBackbone, OverClasses, SingleNetwork, Sin
 from besnn.checks import check_choice, check_labels, check_sizes, check_weights
 from besnn.errors import InputError
 from besnn.model import EvidenceKind, Objective, OODClassifier, kernel_log_probabilities
-from besnn.objective import (
-    TwiceDifferentiable,
-    active_terms,
-    gradient_penalty,
-    kernel_cross_entropy,
-    sum_over_processes,
-    summed_kernel,
-)
+from besnn.objective import TwiceDifferentiable, active_terms, gradient_penalty, kernel_cross_entropy, summed_kernel
+from besnn.objective.batches import sum_over_processes
 from besnn.settings import Fraction, Weight
 
 INITIAL_COUNT = 12.0
@@ -34,14 +28,8 @@ class DUQ(SingleNetwork):
     The centroid e_c = m_c / N_c is not a parameter. After each step, `after_step` updates its two running averages:
     N_c ← γ N_c + (1 − γ) n_c and m_c ← γ m_c + (1 − γ) Σ W_c φ, over the n_c inputs of class c in the batch.
 
-    Args:
-        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
-        num_classes: C.
-        feature_dim: d.
-        embedding_dim: the length of the centroids.
-        length_scale: σ.
-        momentum: γ.
-        projection_std: the standard deviation of W's initial values; published: 0.05 for images, 1 for Two Moons.
+    `length_scale` is σ and `momentum` γ. W starts with a standard deviation of `projection_std`; published are 0.05 for images
+    and 1 for Two Moons.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = DUQ(two_moons_mlp(), num_classes=2, feature_dim=32, embedding_dim=10, length_scale=0.3, momentum=0.99)
@@ -79,7 +67,7 @@ class DUQ(SingleNetwork):
 
     @property
     def centroids(self) -> Tensor:
-        """Return e_c = m_c / N_c, `[classes, embedding_dim]`."""
+        """The centroids e_c = m_c / N_c, `[classes, embedding_dim]`."""
         return self.class_sums / self.class_counts.unsqueeze(1)
 
     def evidence(self, features: Tensor) -> Tensor:
@@ -121,16 +109,9 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
 class DUQObjective:
     """Binary cross-entropy of the kernels and the two-sided gradient penalty, as in DUQ's published code.
 
-    Attributes:
-        gradient_weight: λ.
-        over_classes: whether the classification loss takes the mean over classes, as published, or the sum.
-        squared_norm: penalise the squared norm of the gradient; the published code penalises the norm.
-
     >>> from besnn.model import two_moons_mlp
     >>> model = DUQ(two_moons_mlp(), num_classes=2, feature_dim=32, embedding_dim=10)
-    >>> terms = DUQObjective()(model, torch.randn(8, 2), torch.arange(8) % 2)
-    >>> sum(terms.values()).backward()
-    >>> list(terms)
+    >>> list(DUQObjective()(model, torch.randn(8, 2), torch.arange(8) % 2))
     ['classification', 'gradient']
     """
 

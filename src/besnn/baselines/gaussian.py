@@ -25,12 +25,7 @@ class GaussianClassifier(SingleNetwork):
 
     The mean of all log variances is fixed at 0. This loses nothing, as Φ and the means can scale instead. If it were free,
     features, means and variances could shrink together, which lowers the likelihood term without bound until training diverges.
-
-    Args:
-        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
-        num_classes: C.
-        feature_dim: d.
-        covariance: Λ_c is the `"identity"`, or `"diagonal"` and learned.
+    The covariance Λ_c is the `"identity"`, or `"diagonal"` and learned.
 
     >>> from besnn.model import two_moons_mlp
     >>> model = GaussianClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
@@ -79,16 +74,7 @@ def large_margin_logits(distances: Tensor, log_determinants: Tensor, labels: Ten
     """Compute log-likelihoods up to a constant, with a margin for the true class: −½ d_k (1 + α 1[k = y]) − ½ log |Λ_k|.
 
     With equal determinants, an input is classified correctly if it is nearer to its own class than to any other by the
-    factor 1 + α.
-
-    Args:
-        distances: squared Mahalanobis distances d, `[members, batch, classes]`.
-        log_determinants: log |Λ|, `[classes]`.
-        labels: y, integers `[batch]`.
-        margin: α.
-
-    Returns:
-        `[members, batch, classes]`.
+    factor 1 + α. Distances and results are `[members, batch, classes]`.
 
     >>> large_margin_logits(torch.tensor([[[2.0, 4.0]]]), torch.zeros(2), torch.tensor([0]), margin=0.5)
     tensor([[[-1.5000, -2.0000]]])
@@ -99,17 +85,7 @@ def large_margin_logits(distances: Tensor, log_determinants: Tensor, labels: Ten
 
 @dataclass(frozen=True)
 class GaussianObjective:
-    """The L-GM loss: cross-entropy with a margin α, and λ times the negative log-likelihood of the true class.
-
-    Attributes:
-        margin: α, applied in training only.
-        likelihood_weight: λ.
-
-    >>> from besnn.model import two_moons_mlp
-    >>> model = GaussianClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
-    >>> list(GaussianObjective()(model, torch.randn(8, 2), torch.arange(8) % 2))
-    ['classification', 'likelihood']
-    """
+    """The L-GM loss: cross-entropy with a margin α, and λ times the negative log-likelihood of the true class."""
 
     margin: float = 0.1
     likelihood_weight: float = 0.1

@@ -22,17 +22,10 @@ class MethodConfig(Section):
 
     To add a method, subclass `SingleNetworkConfig` or `EnsembleConfig`, set `name` and `terms`, add settings as fields, and
     enter the class into `besnn.recipe.METHODS`; see docs/extending.md.
-
-    Attributes:
-        terms: the names of the objective's terms, which `training.ramps` may schedule.
-        takes_trunk: whether training may start from the trunk of another network.
-        name: the method's name in recipes.
-        members: N.
-        mirror: whether every second member sees mirror images once it is trained.
     """
 
-    terms: ClassVar[tuple[str, ...]] = ("classification",)
-    takes_trunk: ClassVar[bool] = True
+    terms: ClassVar[tuple[str, ...]] = ("classification",)  # of the objective; `training.ramps` may schedule them
+    takes_trunk: ClassVar[bool] = True  # whether training may start from the trunk of another network
     name: str
 
     if TYPE_CHECKING:  # fields of some methods, and constants of others
@@ -43,17 +36,11 @@ class MethodConfig(Section):
 
         @property
         def mirror(self) -> bool:
-            """Whether every second member sees mirror images."""
+            """Whether every second member sees mirror images once it is trained."""
 
     @abstractmethod
     def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
-        """Build the untrained model and its objective.
-
-        Args:
-            make_backbone: makes a new feature extractor, from a batch to `[batch, feature_dim]`.
-            num_classes: C.
-            feature_dim: d.
-        """
+        """Build the untrained model and its objective; a backbone maps a batch to `[batch, feature_dim]`."""
 
 
 class SingleNetworkConfig(MethodConfig):
@@ -61,12 +48,12 @@ class SingleNetworkConfig(MethodConfig):
 
     @property
     def members(self) -> int:
-        """Return 1."""
+        """One."""
         return 1
 
     @property
     def mirror(self) -> bool:
-        """Return False: a single network has no second view."""
+        """Never: a single network has no second view."""
         return False
 
 
@@ -75,8 +62,7 @@ class EnsembleConfig(MethodConfig):
 
     members: int = Field(4, ge=1, le=1024, description="N, the number of members of the ensemble")
     mirror: bool = Field(
-        False,
-        description="once trained, show every second member mirror images, left to right; needs `training.augment.flip`",
+        False, description="once trained, show every second member mirror images, left to right; needs `training.augment.flip`"
     )
 
 
@@ -98,13 +84,7 @@ Smoothing = Annotated[float, Field(ge=0, lt=1, description="share of a label's w
 
 
 class SingleNetwork(OODClassifier):
-    """A classifier whose features come from one plain network.
-
-    Args:
-        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
-        num_classes: C.
-        feature_dim: d.
-    """
+    """A classifier whose features come from one plain network Φ, which maps a batch to `[batch, feature_dim]`."""
 
     def __init__(self, feature_extractor: nn.Module, num_classes: int, feature_dim: int) -> None:
         super().__init__()

@@ -19,11 +19,6 @@ from besnn.objective import active_terms
 class SoftmaxClassifier(SingleNetwork):
     """A network with a linear layer on top that outputs logits.
 
-    Args:
-        feature_extractor: Φ, mapping a batch to `[batch, feature_dim]`.
-        num_classes: C.
-        feature_dim: d.
-
     >>> from besnn.model import two_moons_mlp
     >>> model = SoftmaxClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
     >>> list(model(torch.rand(5, 2)).shape)
@@ -50,18 +45,9 @@ class SoftmaxClassifier(SingleNetwork):
 
 @dataclass(frozen=True)
 class SoftmaxObjective:
-    """Cross-entropy, averaged over members and batch.
+    """Cross-entropy, averaged over members and batch."""
 
-    Attributes:
-        label_smoothing: the share of the label's probability that is spread over all classes.
-
-    >>> from besnn.model import two_moons_mlp
-    >>> model = SoftmaxClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
-    >>> list(SoftmaxObjective()(model, torch.randn(8, 2), torch.arange(8) % 2))
-    ['classification']
-    """
-
-    label_smoothing: float = 0.0
+    label_smoothing: float = 0.0  # the share of the label's probability that is spread over all classes
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing <= 1:
@@ -95,15 +81,9 @@ class SoftmaxConfig(SingleNetworkConfig):
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Compute each member's cross-entropy, averaged over the batch.
+    """Compute each member's cross-entropy, averaged over the batch, `[members]` from logits `[members, batch, classes]`.
 
-    Args:
-        logits: `[members, batch, classes]`.
-        labels: integers `[batch]`, or `[members, batch]` if members see different inputs.
-        label_smoothing: see `SoftmaxObjective`.
-
-    Returns:
-        `[members]`.
+    Labels are `[batch]`, or `[members, batch]` if members see different inputs.
 
     >>> sure, unsure = [[20.0, 0.0]], [[0.0, 0.0]]
     >>> cross_entropy(torch.tensor([sure, unsure]), torch.tensor([0]))
@@ -117,13 +97,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
 
 
 def log_mean_softmax(logits: Tensor) -> Tensor:
-    """Compute the log of the members' mean predictive distribution.
-
-    Args:
-        logits: `[members, batch, classes]`.
-
-    Returns:
-        Log probabilities `[batch, classes]`.
+    """Compute the log of the members' mean predictive distribution, `[batch, classes]` from `[members, batch, classes]`.
 
     >>> log_mean_softmax(torch.tensor([[[50.0, 0.0]], [[0.0, 50.0]]])).exp()
     tensor([[0.5000, 0.5000]])

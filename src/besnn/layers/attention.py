@@ -55,14 +55,9 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return `(output, weights or None)` as torch's module does; the batch axis, also of masks, holds members · batch.
-
-        In torch's module `is_causal` is only a hint about `attn_mask`; it is not needed here.
-        """
+        """Return `(output, weights or None)` as torch's module does; the batch axis, also of masks, holds members · batch."""
         if query.ndim != 3:
-            raise InputError(
-                f"query has shape {list(query.shape)}: attention takes batches of sequences, so add a batch axis of size 1"
-            )
+            raise InputError(f"query has shape {list(query.shape)}: attention takes batches of sequences, so add a batch axis")
         if is_causal and attn_mask is None:
             raise InputError("is_causal=True is a hint about attn_mask, which is missing: pass the causal mask as attn_mask")
         q, k, v = (self._heads(layer(x)) for layer, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value)))

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -69,19 +70,12 @@ def batch_ensemble(
     Returns:
         A new module that maps `[members · batch, ...]` to `[members · batch, ...]`; `tile` makes such input.
 
-    Raises:
-        InputError: a layer or parameter cannot be converted and is not shared; the message names it.
-
     >>> import torch
     >>> from besnn.layers import tile
     >>> plain = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
     >>> ensemble = batch_ensemble(plain, members=3)
     >>> list(ensemble(tile(torch.rand(5, 1, 4, 4), 3)).shape)
     [15, 2]
-    >>> batch_ensemble(nn.Sequential(nn.Embedding(9, 4)), members=3)
-    Traceback (most recent call last):
-        ...
-    besnn.errors.InputError: layer '0' (Embedding) has parameters but no batch-ensemble form: to share it, pass share=['0']
     """
     check_sizes(members=members)
     if norm not in ("shared", "member"):
@@ -90,8 +84,7 @@ def batch_ensemble(
         if isinstance(layer, LazyModuleMixin):  # torch cannot even copy all of these
             raise InputError(f"{_where(layer, name)} has no weights yet: run one batch through the module first")
     module = copy.deepcopy(module)  # keeps ties between modules and parameters
-    conversion = _Conversion(members, keep_weights, norm, init or normal(), *_resolve_share(module, share))
-    conversion.convert(module, name="", batch_dim=0)
+    _Conversion(members, keep_weights, norm, init or normal(), *_resolve_share(module, share)).convert(module, "", batch_dim=0)
     return module
 
 
@@ -113,22 +106,17 @@ def _resolve_share(module: nn.Module, share: Collection[str | type[nn.Module]]) 
     return {id(named[name]) for name in names}, types
 
 
+@dataclass
 class _Conversion:
     """One walk over a module that converts its layers in place; a module used twice is converted once."""
 
-    def __init__(
-        self,
-        members: int,
-        keep_weights: bool,
-        norm: str,
-        init: Initialiser,
-        shared: set[int],
-        shared_types: tuple[type[nn.Module], ...],
-    ) -> None:
-        self.members, self.keep_weights, self.norm, self.init = members, keep_weights, norm, init
-        self.shared_types = shared_types
-        self.done = shared  # ids of modules and parameters that need no (further) conversion
-        self.replaced: dict[tuple[Any, ...], Tensor] = {}
+    members: int
+    keep_weights: bool
+    norm: str
+    init: Initialiser
+    done: set[int]  # ids of modules and parameters that need no (further) conversion
+    shared_types: tuple[type[nn.Module], ...]
+    replaced: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
 
     def convert(self, module: nn.Module, name: str, batch_dim: int) -> None:
         if id(module) in self.done or isinstance(module, self.shared_types):
@@ -141,7 +129,10 @@ class _Conversion:
         if is_parametrized(module):
             raise InputError(f"{where} is parametrised: convert the module first, then parametrise the new one")
         if kind in _LAYERS:
-            self._convert_layer(module, _LAYERS[kind], batch_dim)
+            self._redraw(module)
+            bias = module.bias
+            _LAYERS[kind].from_plain(module, self.members, self.init, batch_dim)
+            self._tie(module, "bias", bias)
         elif kind is nn.MultiheadAttention and module.bias_k is None and not module.add_zero_attn:
             self._convert_attention(module, name)
         elif isinstance(module, _BatchNorm):
@@ -151,12 +142,6 @@ class _Conversion:
         else:
             self._check_own_parameters(module, name, where)
             self._convert_children(module, name, batch_dim)
-
-    def _convert_layer(self, module: nn.Module, form: type[BatchEnsembleLayer], batch_dim: int) -> None:
-        self._redraw(module)
-        bias = module.bias
-        form.from_plain(module, self.members, self.init, batch_dim)
-        self._tie(module, "bias", bias)
 
     def _convert_attention(self, module: nn.MultiheadAttention, name: str) -> None:
         self._redraw(module)

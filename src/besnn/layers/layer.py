@@ -21,23 +21,14 @@ class BatchEnsembleLayer(nn.Module):
 
     A concrete layer inherits from this class and from torch's layer. It defines how torch's layer applies the shared weight
     (`shared`) and how wide its inputs and outputs are (`channels`). Everything else is the same for all layers.
-
-    Attributes:
-        members: N.
-        weight: torch's own, shared by the members.
-        r: `[members, in]`, scales the input channels.
-        s: `[members, out]`, scales the output channels.
-        bias: `[members, out]`, or None.
-        batch_dim: the axis of the input that holds members · batch.
-        channel_dim: the axis of the input that holds the channels.
     """
 
     members: int
-    weight: Tensor
-    bias: Tensor | None
-    r: nn.Parameter
-    s: nn.Parameter
-    batch_dim: int = 0
+    weight: Tensor  # torch's own, shared by the members
+    bias: Tensor | None  # [members, out]
+    r: nn.Parameter  # [members, in], scales the input channels
+    s: nn.Parameter  # [members, out], scales the output channels
+    batch_dim: int = 0  # the axis of the input that holds members · batch
     channel_dim: int = 1
 
     def __init__(self, *args: Any, members: int, init: Initialiser | None = None, **kwargs: Any) -> None:
@@ -199,11 +190,7 @@ class BatchEnsembleConvTranspose2d(_BatchEnsembleConv, nn.ConvTranspose2d):
 
 
 def fast_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield the fast weights of all batch-ensemble layers in a module, each once; found by type, not by name.
-
-    >>> [list(p.shape) for p in fast_parameters(BatchEnsembleLinear(3, 5, members=2))]
-    [[2, 3], [2, 5]]
-    """
+    """Yield the fast weights r and s of all batch-ensemble layers in a module, each once; found by type, not by name."""
     layers = [layer for layer in module.modules() if isinstance(layer, BatchEnsembleLayer)]
     yield from dict.fromkeys(parameter for layer in layers for parameter in (layer.r, layer.s))
 

@@ -16,16 +16,9 @@ Initialiser = Callable[[Tensor], Tensor]
 
 
 def tile(x: Tensor, members: int, dim: int = 0, *, mirror: bool = False) -> Tensor:
-    """Repeat a batch once per member, member-major.
+    """Repeat a batch once per member: `[batch, ...]`, with the batch on axis `dim`, becomes `[members · batch, ...]`.
 
-    Args:
-        x: `[batch, ...]`, or with the batch on axis `dim`.
-        members: the number of copies.
-        dim: the batch axis.
-        mirror: give every second member mirror images, see `mirror_views`.
-
-    Returns:
-        `[members · batch, ...]`; rows `n · batch` to `(n + 1) · batch` belong to member n.
+    Rows `n · batch` to `(n + 1) · batch` belong to member n. With `mirror`, every second member gets `mirror_views`.
 
     >>> tile(torch.tensor([[1.0], [2.0]]), 2).flatten().tolist()
     [1.0, 2.0, 1.0, 2.0]
@@ -61,10 +54,8 @@ def split_members(x: Tensor, members: int, dim: int = 0) -> Tensor:
     """
     rows = x.shape[dim]
     if isinstance(rows, int) and rows % members:
-        raise InputError(
-            f"members={members} does not divide a batch of {rows} rows: "
-            f"tile the input first with besnn.layers.tile(x, {members})"
-        )
+        fix = f"tile the input first with besnn.layers.tile(x, {members})"
+        raise InputError(f"members={members} does not divide a batch of {rows} rows: {fix}")
     by_member: Tensor = x.unflatten(dim, (members, rows // members))
     return by_member
 

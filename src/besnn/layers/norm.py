@@ -81,12 +81,7 @@ class MemberBatchNorm1d(MemberBatchNorm, nn.BatchNorm1d):
 
 
 class MemberBatchNorm2d(MemberBatchNorm, nn.BatchNorm2d):
-    """`nn.BatchNorm2d`, one per member.
-
-    >>> norm = MemberBatchNorm2d(3, members=2)
-    >>> list(norm(torch.rand(8, 3, 4, 4)).shape)
-    [8, 3, 4, 4]
-    """
+    """`nn.BatchNorm2d`, one per member: `[members · batch, channels, h, w]` to the same shape."""
 
 
 class MemberBatchNorm3d(MemberBatchNorm, nn.BatchNorm3d):

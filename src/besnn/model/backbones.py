@@ -17,12 +17,8 @@ from besnn.errors import InputError
 class Backbone:
     """A feature extractor that a recipe can name. To add one, write its builder and enter it into `BACKBONES`.
 
-    Attributes:
-        name: as in recipes.
-        builder: a function of an input shape, `feature_dim` and settings that returns a plain network. Its settings are the
-            other arguments, each with a type, which may be annotated with a pydantic `Field`, and a default.
-        inputs: what it takes, rows of a table or images.
-        size: the height and width of the images it takes; None for any.
+    The builder is a function of `input_shape`, `feature_dim` and settings that returns a plain network. A setting has a type,
+    which may be annotated with a pydantic `Field`, and a default. `size` is the height and width of its images; None for any.
 
     >>> BACKBONES["mlp"].inputs, list(BACKBONES["mlp"].settings)
     ('table', ['hidden'])
@@ -46,14 +42,10 @@ class Backbone:
         """
         if (self.inputs == "image") != (len(input_shape) == 3):
             kind = "images [channels, h, w]" if self.inputs == "image" else "table rows [columns]"
-            raise InputError(
-                f"backbone {self.name!r} takes {kind}, but an input here has shape {list(input_shape)}: use backbone.name=auto"
-            )
+            raise InputError(f"backbone {self.name!r} takes {kind}, not inputs {list(input_shape)}: use backbone.name=auto")
         if self.size is not None and tuple(input_shape[1:]) != (self.size, self.size):
-            raise InputError(
-                f"backbone {self.name!r} takes {self.size}×{self.size} images, not {list(input_shape)}: "
-                "use backbone.name=convnet"
-            )
+            taken = f"{self.size}×{self.size} images"
+            raise InputError(f"backbone {self.name!r} takes {taken}, not {list(input_shape)}: use backbone.name=convnet")
         own = {name: settings[name] for name in self.settings if name in settings}
         return self.builder(input_shape=input_shape, feature_dim=feature_dim, **own)
 
@@ -82,11 +74,6 @@ def convnet(
     feature_dim: int = 256,
 ) -> nn.Sequential:
     """Build Φ for images of any size: 3×3 convolution, BatchNorm and ReLU per width, each halved by pooling while possible.
-
-    Args:
-        input_shape: `(channels, h, w)`.
-        hidden: the widths of the blocks.
-        feature_dim: d.
 
     >>> list(convnet((1, 8, 8), (16, 32), 64)(torch.rand(2, 1, 8, 8)).shape)
     [2, 64]
@@ -124,15 +111,8 @@ def fashion_convnet(
     """Build Φ for 28×28 images: three 3×3 convolutions, each with BatchNorm, ReLU and 2×2 max-pooling, then 512 → 256 → d.
 
     The children `trunk` (up to the 512 flattened convolutional features) and `head` can be named as layers for density scores.
-
-    Args:
-        input_shape: `(channels, 28, 28)`.
-        feature_dim: d.
-        head_dim: width of the head's hidden layer. None: no such layer, and a ReLU on the features, for a method that adds a
-            linear map of its own.
-        widths: output channels of the convolutions.
-        last_kernel: kernel size of the last convolution, odd; a larger one is padded as much more.
-        paddings: of the three convolutions. The paper does not state them; (1, 1, 0), (1, 0, 0) and (0, 1, 0) all give 512.
+    The paper does not state the paddings; (1, 1, 0), (1, 0, 0) and (0, 1, 0) all give 512. A larger last kernel is padded as
+    much more. Without a hidden layer in the head, a ReLU on the features suits a method that adds a linear map of its own.
 
     >>> list(fashion_convnet()(torch.rand(2, 1, 28, 28)).shape)
     [2, 256]
@@ -161,11 +141,6 @@ def cifar_resnet18(
 
     The child `trunk` (up to the pooled features), its stages `trunk.stage1` to `trunk.stage4` and the child `head` can be named
     as layers for density scores.
-
-    Args:
-        input_shape: `(channels, 32, 32)`.
-        feature_dim: d.
-        width: output channels of the stem and of the first stage; each further stage doubles them.
 
     >>> list(cifar_resnet18()(torch.rand(2, 3, 32, 32)).shape)
     [2, 512]

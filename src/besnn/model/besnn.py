@@ -12,7 +12,6 @@ from besnn.layers import Initialiser
 from besnn.model.class_features import ClassFeatureGenerator, class_moments, kernel_log_probabilities, squared_distances
 from besnn.model.protocol import BatchEnsembled, EvidenceKind, as_batch_ensemble
 
-SMALLEST_SCALE = 1e-3
 LENGTH_SCALE = "length_scale"
 FROZEN_AT_ONCE = 8
 """Classes whose features `freeze_classes` holds at a time: thousands of samples per class and member."""
@@ -72,8 +71,8 @@ class BESNN(BatchEnsembled):
         check_sizes(num_classes, feature_dim=feature_dim, noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
         self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init, share)
         self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
-        if not SMALLEST_SCALE <= length_scale <= 1 / SMALLEST_SCALE:
-            raise InputError(f"length_scale={length_scale}: pass a number from {SMALLEST_SCALE:g} to {1 / SMALLEST_SCALE:g}")
+        if not 1e-3 <= length_scale <= 1e3:
+            raise InputError(f"length_scale={length_scale}: pass a number from 0.001 to 1000")
         self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
         self.length_scale, self.mirror = length_scale, mirror
         self.register_buffer("class_mean", None)
@@ -84,7 +83,6 @@ class BESNN(BatchEnsembled):
         return self.generator(self._noise(self.samples if samples is None else samples, generator))  # type: ignore[no-any-return]
 
     def _noise(self, samples: int, generator: torch.Generator | None) -> Tensor:
-        """Draw ε, `[samples, noise_dim]`."""
         if samples < 1:
             raise InputError(f"samples={samples}: draw at least one feature per class")
         weight = self.generator.hidden.weight
@@ -121,10 +119,7 @@ class BESNN(BatchEnsembled):
 
     @torch.no_grad()
     def freeze_classes(self, samples: int = 4096, seed: int = 0) -> None:
-        """Draw the class moments once, so that distances become a deterministic function of the input.
-
-        The noise comes from a CPU generator, so it is the same on every device. Training draws at each call again.
-        """
+        """Draw the class moments once, with the same noise on every device: distances become a function of the input."""
         noise = self._noise(samples, torch.Generator().manual_seed(seed))
         some = [slice(start, start + FROZEN_AT_ONCE) for start in range(0, self.num_classes, FROZEN_AT_ONCE)]
         means, spreads = zip(*(class_moments(self.generator(noise, classes)) for classes in some), strict=True)

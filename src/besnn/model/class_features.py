@@ -11,15 +11,8 @@ _CDIST_TYPES = (torch.float32, torch.float64)  # that torch.cdist supports
 class ClassFeatureGenerator(nn.Module):
     """Two batch-ensemble linear layers from (one-hot class, noise) to features: e_{n,c,m} = Ψ_n(onehot_c, ε_m).
 
-    Args:
-        num_classes: C.
-        feature_dim: d.
-        members: N.
-        noise_dim: length of ε.
-        hidden_dim: width of the hidden layer.
-        class_scale: the value of the one in the one-hot vector. A plain 1 is lost among hundreds of noise values of its size,
-            and training makes no progress in its first epochs.
-        init: how fast weights start.
+    `class_scale` is the value of the one in the one-hot vector. A plain 1 is lost among hundreds of noise values of its size,
+    and training makes no progress in its first epochs.
     """
 
     def __init__(
@@ -38,15 +31,7 @@ class ClassFeatureGenerator(nn.Module):
         self.output = BatchEnsembleLinear(hidden_dim, feature_dim, members=members, init=init)
 
     def forward(self, noise: Tensor, classes: slice = slice(None)) -> Tensor:
-        """Draw class features from noise that all classes and members share, as in the paper.
-
-        Args:
-            noise: ε, `[samples, noise_dim]`.
-            classes: the classes to draw features of.
-
-        Returns:
-            `[members, classes, samples, d]`.
-        """
+        """Map noise `[samples, noise_dim]`, shared by classes and members, to features `[members, classes, samples, d]`."""
         hidden = self._hidden(noise, classes).relu_()
         rows = hidden.flatten(1, 2)  # [members, classes · samples, hidden]
         layer = self.output
@@ -75,13 +60,9 @@ class ClassFeatureGenerator(nn.Module):
 
 
 def class_moments(class_features: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the mean and spread of each class's feature samples.
+    """Compute μ = mean_m e_m, `[members, classes, d]`, and v = mean_m ‖e_m − μ‖², `[members, classes]`.
 
-    Args:
-        class_features: `[members, classes, samples, d]`.
-
-    Returns:
-        μ = mean_m e_m, `[members, classes, d]`, and v = mean_m ‖e_m − μ‖², `[members, classes]`.
+    The samples e_m are `[members, classes, samples, d]`.
     """
     mean = class_features.mean(dim=2)
     spread = (class_features - mean.unsqueeze(2)).square().sum(dim=-1).mean(dim=2)
@@ -92,14 +73,7 @@ def squared_distances(features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
     """Compute the average squared distance d̄ from each feature to the samples of each class, exactly, from their moments.
 
     mean_m ‖φ − e_m‖² = ‖φ − μ‖² + v, so the cost does not depend on the number of samples and the value is never negative.
-
-    Args:
-        features: `[members, batch, d]`.
-        mean: μ, `[members, classes, d]`.
-        spread: v, `[members, classes]`.
-
-    Returns:
-        `[members, batch, classes]`.
+    Features `[members, batch, d]` and the `class_moments` give `[members, batch, classes]`.
 
     >>> samples = torch.randn(1, 3, 100, 5)
     >>> features = torch.randn(1, 2, 5)
@@ -120,11 +94,7 @@ def squared_distances(features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
 def kernel_log_probabilities(distances: Tensor) -> Tensor:
     """Normalise the members' mean kernel exp(−d̄) over classes, in log space so that distant inputs do not underflow.
 
-    Args:
-        distances: `[members, batch, classes]`.
-
-    Returns:
-        Log probabilities `[batch, classes]`.
+    Distances `[members, batch, classes]` give log probabilities `[batch, classes]`.
 
     >>> far = torch.tensor([[[2000.0, 1000.0, 3000.0]]])
     >>> kernel_log_probabilities(far).argmax(dim=-1).tolist()

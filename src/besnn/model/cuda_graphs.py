@@ -19,24 +19,13 @@ _logger = logging.getLogger(__name__)
 class Replayed:
     """A network that is recorded for each shape of batch that recurs, and replayed from then on.
 
-    A network that cannot be recorded, or whose recording gives different results, keeps running as it is.
-
-    Args:
-        network: a function of one tensor, without side effects.
-        record: makes a recording of a network for batches like an example.
-        warm_up: the number of batches of a shape that run before it is recorded; libraries choose their algorithms in them.
-        most: the largest number of shapes to record.
+    A network that cannot be recorded, or whose recording gives different results, keeps running as it is. `record` makes a
+    recording of a network, a function of one tensor without side effects, for batches like an example. `warm_up` batches of a
+    shape run before it is recorded, since libraries choose their algorithms in them; `most` shapes are recorded.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        record: Callable[[Network, Tensor], Network],
-        warm_up: int = 2,
-        most: int = 4,
-    ) -> None:
-        self.network, self.record = network, record
-        self.warm_up, self.most = warm_up, most
+    def __init__(self, network: Network, record: Callable[[Network, Tensor], Network], warm_up: int = 2, most: int = 4) -> None:
+        self.network, self.record, self.warm_up, self.most = network, record, warm_up, most
         self.seen: Counter[tuple[object, ...]] = Counter()
         self.recordings: dict[tuple[object, ...], Network] = {}
         self.lock = threading.Lock()  # a recording has one buffer for its input and one for its outputs

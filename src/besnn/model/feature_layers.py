@@ -22,20 +22,14 @@ def layer_groups(layer: str | None) -> tuple[tuple[str, ...], ...]:
     """
     groups = () if layer is None else tuple(tuple(group.split("+")) for group in layer.split(","))
     if not all(name.strip() == name != "" for group in groups for name in group):
-        raise InputError(
-            f"layer {layer!r} has an empty name or spaces: write names with + or , between them, for instance trunk.3+trunk"
-        )
+        raise InputError(f"layer {layer!r} has an empty name or spaces: write names with + or , between them, as trunk.3+trunk")
     if len(set(groups)) < len(groups):
         raise InputError(f"layer {layer!r} names the same layers twice: leave one of them out")
     return groups
 
 
 def layer_names(layer: str | None) -> tuple[str, ...]:
-    """Return each layer in `"trunk.3+trunk,trunk"`, once; none stands for Φ's output.
-
-    >>> layer_names("trunk.3+trunk,trunk"), layer_names(None)
-    (('trunk.3', 'trunk'), ())
-    """
+    """Return each layer in `"trunk.3+trunk,trunk"`, once; none stands for Φ's output."""
     return tuple(dict.fromkeys(name for group in layer_groups(layer) for name in group))
 
 
@@ -56,23 +50,15 @@ def existing_layers(model: OODClassifier, layer: str | None) -> str | None:
 def layer_features(outputs: Mapping[str, Sequence[Tensor]], layer: str, members: int, dtype: torch.dtype) -> Tensor:
     """Make features `[members, batch, d]` of the outputs of one layer or several.
 
-    A single layer's map is averaged over its places. In a group of several layers, each map is averaged over a coarse grid and
-    each layer is scaled to unit length, so that none dominates: the cosine between two inputs is then the mean of the layers'
-    cosines. The features of several groups are concatenated.
-
-    Args:
-        outputs: member-major rows `[members · batch, ...]` by layer and extractor.
-        layer: the layers to use, as in `layer_groups`.
-        members: N, of all extractors together.
-        dtype: of the features.
+    The outputs are member-major rows `[members · batch, ...]` by layer and extractor. A single layer's map is averaged over its
+    places. In a group of several layers, each map is averaged over a coarse grid and each layer is scaled to unit length, so
+    that none dominates: the cosine between two inputs is then the mean of the layers' cosines. Several groups are concatenated.
 
     >>> outputs = {"maps": [torch.rand(4 * 2, 8, 14, 14)], "vectors": [torch.rand(4 * 2, 32)]}
     >>> list(layer_features(outputs, "maps", 4, torch.float32).shape)
     [4, 2, 8]
     >>> list(layer_features(outputs, "maps+vectors", 4, torch.float32).shape)  # 8 · 2 · 2 + 32
     [4, 2, 64]
-    >>> list(layer_features(outputs, "maps,vectors", 4, torch.float32).shape)  # 8 + 32
-    [4, 2, 40]
     """
     groups = [_group_features([outputs[name] for name in group], members, dtype) for group in layer_groups(layer)]
     return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)
@@ -87,11 +73,7 @@ def _group_features(outputs: Sequence[Sequence[Tensor]], members: int, dtype: to
 
 
 def on_grid(rows: Tensor) -> Tensor:
-    """Flatten rows `[n, ...]` to vectors `[n, d]`; a larger map is averaged over the fields of a `GRID` × `GRID` grid first.
-
-    >>> [list(on_grid(torch.rand(2, *shape)).shape) for shape in ((8, 14, 14), (8, 2, 14), (8, 1, 2), (8,))]
-    [[2, 32], [2, 32], [2, 16], [2, 8]]
-    """
+    """Flatten rows `[n, ...]` to vectors `[n, d]`; a larger map is averaged over the fields of a `GRID` × `GRID` grid first."""
     if rows.ndim == 4:
         height, width = rows.shape[2:]
         rows = F.adaptive_avg_pool2d(rows, (min(GRID, height), min(GRID, width)))

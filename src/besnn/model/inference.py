@@ -32,12 +32,8 @@ class InferenceNetwork(nn.Module):
     Batch-ensemble layers are folded into plain weights per member, so the input is not copied for each member, unless some
     members get mirror images. On a CPU, images pass in small batches that fit its cache. On a GPU, products are taken in
     `GPU_TYPE`, and a shape of batch that recurs is recorded, with members in parallel, and replayed. With gradients enabled,
-    neither is done.
-
-    Args:
-        model: trained; its classes are frozen if they are not yet.
-        preprocessing: from raw inputs to the model's.
-        layer: a layer of the feature extractor, by name, or several, see `layer_groups`; None for its output.
+    neither is done. `layer` names layers of the feature extractor, see `layer_groups`; None stands for its output. The model's
+    classes are frozen if they are not yet.
     """
 
     _fused: tuple[nn.Module, ...] | None  # not a part of the state
@@ -46,7 +42,8 @@ class InferenceNetwork(nn.Module):
         super().__init__()
         if not model.frozen:
             model.freeze_classes()
-        self.model, self.preprocessing = without_extractors(model), preprocessing
+        bodies = {id(extractor): nn.Identity() for extractor in model.extractors()}
+        self.model, self.preprocessing = copy.deepcopy(model, bodies), preprocessing  # it needs no extractors of its own
         self.layer, self.layers = layer, layer_names(layer)
         extractors = [_for_inference(extractor, model.mirror, *self.layers) for extractor in model.extractors()]
         self.extractors = nn.ModuleList(extractors)
@@ -114,7 +111,8 @@ class InferenceNetwork(nn.Module):
         except Exception as error:  # whatever is not available on this machine: the plain network runs
             _logger.info("the network is not fused (%s: %s)", type(error).__name__, error)
             return ()
-        return fused if all(_close(*pair) for pair in zip(outputs, expected, strict=True)) else ()
+        pairs = zip(outputs, expected, strict=True)  # 5 % is far more than rounding to bfloat16 changes
+        return fused if all(bool((got - wanted).norm() <= 0.05 * wanted.norm()) for got, wanted in pairs) else ()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._forget_recordings()  # they refer to weights that are about to move
@@ -125,11 +123,6 @@ class InferenceNetwork(nn.Module):
         self._fused = None
         self._graphs = CudaGraphs()
         self._replayed = Replayed(self._on_gpu, self._record)
-
-
-def without_extractors(model: OODClassifier) -> OODClassifier:
-    """Return a copy of a model that computes evidence from features, but has no feature extractors."""
-    return copy.deepcopy(model, {id(extractor): nn.Identity() for extractor in model.extractors()})
 
 
 def _for_inference(extractor: nn.Module, mirror: bool, *layers: str) -> nn.Module:
@@ -146,11 +139,6 @@ def _for_inference(extractor: nn.Module, mirror: bool, *layers: str) -> nn.Modul
 def _for_gpu(extractor: nn.Module) -> nn.Module:
     halved = copy.deepcopy(extractor).apply(halve)
     return fuse(halved) if isinstance(halved, fx.GraphModule) else halved
-
-
-def _close(got: Tensor, expected: Tensor) -> bool:
-    """Return whether two tensors are equal to 5 %: far more than rounding to bfloat16 changes."""
-    return bool((got - expected).norm() <= 0.05 * expected.norm())
 
 
 def halve(module: nn.Module) -> None:

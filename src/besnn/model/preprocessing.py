@@ -12,12 +12,7 @@ FARTHEST = 1e6
 
 
 class Preprocessing(nn.Module):
-    """Standardises each channel or column: `(x − mean) / std`, in float32.
-
-    Attributes:
-        input_shape: the shape of one raw input, `(channels, h, w)` or `(columns,)`.
-        mean: per channel or column.
-        std: per channel or column; 1 for a constant one.
+    """Standardises each channel or column of inputs `(channels, h, w)` or `(columns,)`: `(x − mean) / std`, in float32.
 
     >>> preprocessing = Preprocessing.fit(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))
     >>> preprocessing(torch.tensor([[5.0, 8.0]])).tolist()
@@ -25,16 +20,14 @@ class Preprocessing(nn.Module):
     """
 
     mean: Tensor
-    std: Tensor
+    std: Tensor  # 1 for a constant channel or column
 
     def __init__(self, input_shape: tuple[int, ...], mean: Tensor, std: Tensor) -> None:
         super().__init__()
         self.input_shape = tuple(input_shape)
         if mean.shape != self.input_shape[:1] or std.shape != self.input_shape[:1] or not bool((std > 0).all()):
-            raise InputError(
-                f"mean {list(mean.shape)} and std {list(std.shape)} for inputs {list(self.input_shape)}: "
-                "give one of each per channel or column, std above 0"
-            )
+            given = f"mean {list(mean.shape)} and std {list(std.shape)} for inputs {list(self.input_shape)}"
+            raise InputError(f"{given}: give one of each per channel or column, std above 0")
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
 

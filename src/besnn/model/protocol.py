@@ -14,23 +14,14 @@ EvidenceKind = Literal["distances", "logits", "log-likelihoods"]
 
 
 class OODClassifier(nn.Module, ABC):
-    """A classifier whose outputs say how well an input fits each class.
+    """A classifier whose outputs say how well an input fits each class."""
 
-    Attributes:
-        method: the method's name, as in records and on the command line.
-        default_score: the OOD score of the method's own paper; see `besnn.detection.scores`.
-        evidence_kind: what `evidence` returns, which decides the scores that apply to it.
-        members: N; 1 for a single network.
-        num_classes: C.
-        mirror: in evaluation, give every second member mirror images, left to right.
-    """
-
-    method: ClassVar[str]
-    default_score: ClassVar[str]
-    evidence_kind: ClassVar[EvidenceKind]
-    members: int
+    method: ClassVar[str]  # as in records and on the command line
+    default_score: ClassVar[str]  # the OOD score of the method's own paper; see `besnn.detection.scores`
+    evidence_kind: ClassVar[EvidenceKind]  # what `evidence` returns, which decides the scores that apply to it
+    members: int  # 1 for a single network
     num_classes: int
-    mirror: bool = False
+    mirror: bool = False  # in evaluation, give every second member mirror images, left to right
     feature_extractor: nn.Module
 
     @abstractmethod
@@ -66,11 +57,7 @@ class OODClassifier(nn.Module, ABC):
 
 
 class BatchEnsembled(OODClassifier):
-    """A classifier whose `feature_extractor` is a batch ensemble.
-
-    Attributes:
-        feature_dim: d.
-    """
+    """A classifier whose `feature_extractor` is a batch ensemble."""
 
     feature_dim: int
 
@@ -91,15 +78,10 @@ class Objective(Protocol):
         self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
         """Return the terms for a batch; `factors` multiplies single terms, and a factor of 0 skips a term."""
-        ...
 
 
 def as_batch_ensemble(
-    extractor: nn.Module,
-    members: int,
-    norm: str,
-    init: Initialiser | None,
-    share: Collection[str | type[nn.Module]] = (),
+    extractor: nn.Module, members: int, norm: str, init: Initialiser | None, share: Collection[str | type[nn.Module]] = ()
 ) -> nn.Module:
     """Return the extractor itself if it is a batch ensemble of that many members, else its conversion."""
     present = members_of(extractor)
@@ -119,7 +101,5 @@ def check_plain(extractor: nn.Module) -> None:
 def checked_features(features: Tensor, feature_dim: int) -> Tensor:
     """Return a feature extractor's output if its shape is `[rows, feature_dim]`, else raise."""
     if features.ndim != 2 or features.shape[1] != feature_dim:
-        raise InputError(
-            f"the feature extractor returned shape {list(features.shape)}: expected [rows, feature_dim={feature_dim}]"
-        )
+        raise InputError(f"the feature extractor returned shape {list(features.shape)}: expected [rows, {feature_dim=}]")
     return features

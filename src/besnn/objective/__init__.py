@@ -1,6 +1,5 @@
 """The loss of a BE-SNN: kernel loss, entropy regulariser, gradient penalty, and their sum."""
 
-from besnn.objective.batches import rows_and_labels, sum_over_processes
 from besnn.objective.besnn import BESNNObjective, active_terms, entropy_regulariser
 from besnn.objective.entropy import grouped_entropy, knn_entropy
 from besnn.objective.gradient import TwiceDifferentiable, gradient_penalty
@@ -16,7 +15,5 @@ __all__ = [
     "kernel_cross_entropy",
     "knn_entropy",
     "log1mexp",
-    "rows_and_labels",
-    "sum_over_processes",
     "summed_kernel",
 ]

@@ -13,16 +13,9 @@ from besnn.layers import split_members, tile
 
 
 def rows_and_labels(x: Tensor, labels: Tensor, members: int, own_inputs: bool) -> tuple[Tensor, Tensor]:
-    """Return the members' rows of a batch, a copy, and their labels.
+    """Return the members' rows of a batch, a copy, and their labels: `[members · batch, ...]` and `[batch]`.
 
-    Args:
-        x: inputs `[batch, ...]`.
-        labels: integers `[batch]`.
-        members: N.
-        own_inputs: split the batch among the members instead of giving all of it to each.
-
-    Returns:
-        Member-major rows `[N · batch, ...]` and labels `[batch]`; with own inputs, `[batch, ...]` and `[N, batch / N]`.
+    With `own_inputs`, the batch is split among the members: `[batch, ...]` and `[members, batch / members]`.
     """
     if not own_inputs:
         return tile(x, members), labels
@@ -35,13 +28,6 @@ def rows_and_labels(x: Tensor, labels: Tensor, members: int, own_inputs: bool) -
 def split_inputs(x: Tensor, members: int) -> Tensor:
     """Give input i to member i mod N, member-major, so that processes that share a batch split it as one process would.
 
-    Args:
-        x: `[batch, ...]`, the batch a multiple of N.
-        members: N.
-
-    Returns:
-        `[batch, ...]`, a copy; rows `n · batch / N` to `(n + 1) · batch / N` belong to member n.
-
     >>> split_inputs(torch.arange(6), 2).tolist()
     [0, 2, 4, 1, 3, 5]
     """
@@ -52,25 +38,13 @@ def split_inputs(x: Tensor, members: int) -> Tensor:
 
 
 def process_count() -> int:
-    """Return the number of processes that train together.
-
-    >>> process_count()
-    1
-    """
+    """Return the number of processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 @torch.no_grad()
 def gather_rows(rows: Tensor, dim: int = 0) -> Tensor:
-    """Gather the rows of all processes, in the order of the whole batch; gradients do not pass.
-
-    Args:
-        rows: of this process, along `dim`; of the same shape in all processes.
-        dim: the dimension of rows.
-
-    >>> gather_rows(torch.arange(3))
-    tensor([0, 1, 2])
-    """
+    """Gather the rows of all processes along `dim`, equally many each, in the order of the whole batch; no gradient passes."""
     if process_count() == 1:
         return rows.detach()
     rows = rows.contiguous()
@@ -81,11 +55,7 @@ def gather_rows(rows: Tensor, dim: int = 0) -> Tensor:
 
 @torch.no_grad()
 def sum_over_processes(value: Tensor) -> Tensor:
-    """Sum a tensor over all processes.
-
-    >>> sum_over_processes(torch.tensor([1.0, 2.0]))
-    tensor([1., 2.])
-    """
+    """Sum a tensor over all processes."""
     total = value.detach().clone()
     if process_count() > 1:
         dist.all_reduce(total)

@@ -23,20 +23,9 @@ from besnn.objective.kernel import OverClasses, kernel_cross_entropy, summed_ker
 class BESNNObjective:
     """The paper's loss of a BE-SNN, as named terms that sum to it.
 
-    Attributes:
-        entropy_weight: λ1.
-        gradient_weight: λ2.
-        over_classes: whether the classification loss sums or averages over classes.
-        k: the neighbour that the entropy estimates use.
-        estimator: the entropy estimator, `"kl"` or `"kpn"`.
-        squared_norm: penalise the squared norm of the gradient (the paper) or the norm (DUQ's published code).
-        match_counts: estimate entropies from equally many points, see `entropy_regulariser`.
-        entropy_per_dimension: measure entropies in nats per dimension, see `entropy_regulariser`.
-        samples: class features to draw per class at each call; the model's own number if None.
-        label_smoothing: of the classification loss, see `kernel_cross_entropy`.
-        own_inputs: split the batch among the members (`besnn.objective.batches`) instead of giving all of it to each.
-            Classification and penalty estimate the same loss, from N times as many inputs for the same work; entropies are
-            estimated from N times fewer points.
+    See `kernel_cross_entropy`, `entropy_regulariser` and `gradient_penalty` for the settings of each term. With `own_inputs`,
+    the batch is split among the members instead of giving all of it to each. Classification and penalty then estimate the same
+    loss, from N times as many inputs for the same work; entropies are estimated from N times fewer points.
 
     >>> from besnn.layers import BatchEnsembleLinear
     >>> model = BESNN(BatchEnsembleLinear(2, 8, members=4), num_classes=2, feature_dim=8, members=4, noise_dim=8, hidden_dim=8)
@@ -46,15 +35,15 @@ class BESNNObjective:
     ['classification', 'entropy', 'gradient']
     """
 
-    entropy_weight: float = 1.0
-    gradient_weight: float = 0.5
+    entropy_weight: float = 1.0  # λ1
+    gradient_weight: float = 0.5  # λ2
     over_classes: OverClasses = "sum"
     k: int = 3
     estimator: Estimator = "kl"
     squared_norm: bool = True
     match_counts: bool = False
     entropy_per_dimension: bool = True
-    samples: int | None = None
+    samples: int | None = None  # class features to draw per class at each call; the model's own number if None
     label_smoothing: float = 0.0
     own_inputs: bool = False
 
@@ -74,16 +63,9 @@ class BESNNObjective:
     def per_member(
         self, model: BESNN, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
-        """Return the weighted terms of each member.
+        """Return the weighted terms of each member, `[members]` each: `classification`, `entropy`, `gradient`.
 
-        Args:
-            model: the BE-SNN.
-            x: inputs `[batch, ...]`, not tiled.
-            labels: integers `[batch]`.
-            factors: multiply terms, by name; 1 unless given. A term of factor or weight 0 is neither computed nor returned.
-
-        Returns:
-            `[members]` each: `classification`, `entropy`, `gradient`.
+        `factors` multiply terms, by name. A term of factor or weight 0 is neither computed nor returned.
         """
         check_inputs(x)
         weights = active_terms(
@@ -161,8 +143,7 @@ def entropy_regulariser(
 def _match_counts(labels: Tensor, classes: int, samples: int) -> tuple[Tensor, Tensor]:
     """Return groups, −1 for ignored points, in which class c has min(its count in the batch, samples) points on both sides.
 
-    Returns:
-        Groups of the data, as `labels`, and of the class features, `[classes, samples]` or `[members, classes, samples]`.
+    The groups are those of the data, as `labels`, and of the class features, `[..., classes, samples]`.
     """
     belongs = labels[..., None] == torch.arange(classes, device=labels.device)
     rank = torch.where(belongs, belongs.cumsum(-2) - 1, 0).sum(-1)
@@ -171,36 +152,20 @@ def _match_counts(labels: Tensor, classes: int, samples: int) -> tuple[Tensor, T
 
 
 def _check_shapes(features: Tensor, class_features: Tensor, k: int) -> None:
+    given = f"features {list(features.shape)} and class features {list(class_features.shape)}"
     if features.ndim != 3 or class_features.ndim != 4:
-        raise InputError(
-            f"features {list(features.shape)} and class features {list(class_features.shape)}: "
-            "expected [members, batch, d] and [members, classes, samples, d]"
-        )
+        raise InputError(f"{given}: expected [members, batch, d] and [members, classes, samples, d]")
     if (features.shape[0], features.shape[-1]) != (class_features.shape[0], class_features.shape[-1]):
-        raise InputError(
-            f"features {list(features.shape)} and class features {list(class_features.shape)} differ in members or "
-            "dimensions: take both from one model"
-        )
-    if class_features.shape[2] <= k:
-        raise InputError(
-            f"samples={class_features.shape[2]} class features are too few for k={k}: draw at least {k + 1} or lower k"
-        )
+        raise InputError(f"{given} differ in members or dimensions: take both from one model")
+    if (samples := class_features.shape[2]) <= k:
+        raise InputError(f"samples={samples} class features are too few for k={k}: draw at least {k + 1} or lower k")
 
 
 def active_terms(weights: Mapping[str, float], factors: Mapping[str, float] | None) -> dict[str, float]:
-    """Return weight times factor of each term that is not switched off.
+    """Return weight times factor (1 unless given) of each term that is not switched off.
 
-    Args:
-        weights: the weight of each term of the objective, by name.
-        factors: multiply terms at this step; 1 unless given.
-
-    Returns:
-        The terms to compute, with their weights.
-
-    >>> active_terms({"classification": 1.0, "gradient": 0.5}, factors={"gradient": 4.0})
+    >>> active_terms({"classification": 1.0, "entropy": 1.0, "gradient": 0.5}, factors={"entropy": 0.0, "gradient": 4.0})
     {'classification': 1.0, 'gradient': 2.0}
-    >>> active_terms({"classification": 1.0, "gradient": 0.5}, factors={"gradient": 0.0})
-    {'classification': 1.0}
     """
     factors = factors or {}
     for name in factors:

@@ -59,18 +59,9 @@ def grouped_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Estimate the entropy of each group of points by masks, so that shapes do not depend on values.
 
-    Args:
-        points: `[..., n, d]`.
-        groups: integers `[..., n]`, its leading dimensions broadcast against those of `points`. Points whose group is not in
-            `0 .. num_groups − 1` are ignored.
-        num_groups: the number of groups.
-        k: as in `knn_entropy`.
-        estimator: as in `knn_entropy`.
-        p: as in `knn_entropy`, capped by the size of each group.
-
-    Returns:
-        The entropies `[..., num_groups]`, 0 for a group of k points or fewer, and which of them are valid, with the leading
-        dimensions of `groups`.
+    Points are `[..., n, d]` and groups integers `[..., n]`, which broadcast; points whose group is not in `0 .. num_groups − 1`
+    are ignored. Return the entropies `[..., num_groups]`, 0 for a group of k points or fewer, and which of them are valid, with
+    the leading dimensions of `groups`.
 
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]])
     >>> entropy, valid = grouped_entropy(points, torch.tensor([0, 0, 0, 0, 1]), num_groups=2, k=1)
@@ -114,15 +105,8 @@ def nearest_neighbours(points: Tensor, groups: Tensor, count: int, norm: float) 
     Distances come from differences of coordinates, not from a matrix product, so that near duplicates are ordered correctly in
     any precision. They only select, so no gradient passes.
 
-    Args:
-        points: `[..., n, d]`.
-        groups: `[..., n]`, its leading dimensions broadcast against those of `points`.
-        count: at most n − 1.
-        norm: the order of the norm, 2 or infinity.
-
-    Returns:
-        Indices `[..., n, count]`, and the number of neighbours among them, `[..., n]`. If the group has fewer than `count`,
-        the last indices are the point's own.
+    Points `[..., n, d]` with groups `[..., n]` give indices `[..., n, count]`, and the number of neighbours among them,
+    `[..., n]`. If the group has fewer than `count`, the last indices are the point's own.
 
     >>> points, groups = torch.tensor([[0.0], [1.0], [5.0], [6.5]]), torch.tensor([0, 1, 0, 0])
     >>> index, available = nearest_neighbours(points, groups, count=2, norm=2)
@@ -140,25 +124,14 @@ def nearest_neighbours(points: Tensor, groups: Tensor, count: int, norm: float) 
 
 
 def offset_to(points: Tensor, index: Tensor) -> Tensor:
-    """Return the offset from each point to the point of that index, `[..., n, d]` for an index `[..., n]`.
-
-    >>> offset_to(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([2, 0, 1])).flatten().tolist()
-    [5.0, -1.0, -4.0]
-    """
+    """Return the offset from each point to the point of that index, `[..., n, d]` for an index `[..., n]`."""
     return points.gather(-2, index[..., None].expand_as(points)) - points
 
 
 def log_gaussian_volume(points: Tensor, groups: Tensor, k: int, p: int) -> Tensor:
-    """Compute the log of (∫ f over the box) / f(x) at each point, with f fitted to the point's neighbours.
+    """Compute the log of (∫ f over the box) / f(x) at each point, `[..., n]`, with f fitted to p neighbours of its own group.
 
-    Args:
-        points: `[..., n, d]`, n > k.
-        groups: `[..., n]`; neighbours come from a point's own group.
-        k: the neighbour that the box reaches.
-        p: the number of neighbours that the Gaussian is fitted to; all of the group if it has fewer.
-
-    Returns:
-        `[..., n]`; finite but meaningless for a point whose group has k points or fewer.
+    It is finite but meaningless for a point whose group has k points or fewer.
     """
     neighbours, available = nearest_neighbours(points, groups, min(p, points.shape[-2] - 1), norm=math.inf)
     half_width = offset_to(points, neighbours[..., k - 1]).abs().amax(-1, keepdim=True).clamp(min=SMALLEST_DISTANCE)
@@ -191,13 +164,7 @@ def _fit_gaussian(points: Tensor, neighbours: Tensor, available: Tensor) -> tupl
 def log_box_integral(z: Tensor, a: Tensor) -> Tensor:
     """Compute log ∫_{−a}^{a} exp(−z u − u²/2) du: a Gaussian's integral over a box, relative to its value at the centre.
 
-    Args:
-        z: the box's centre, in standard deviations from the Gaussian's mean; any shape. Boxes that lie entirely beyond 40 of
-            them are not accurate.
-        a: the box's half-width in standard deviations, > 0; broadcasts with `z`.
-
-    Returns:
-        The broadcast shape of `z` and `a`.
+    In standard deviations, z is the box's centre from the mean and a > 0 its half-width. A box all beyond 40 is inaccurate.
 
     >>> whole_line = log_box_integral(torch.tensor(0.0), torch.tensor(50.0)).exp().item()
     >>> math.isclose(whole_line, math.sqrt(2 * math.pi), rel_tol=1e-6)

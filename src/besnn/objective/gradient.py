@@ -33,10 +33,7 @@ def gradient_penalty(summed_kernel: Tensor, x: Tensor, squared: bool = True, red
         summed_kernel: one value per row of `x`, in the rows' order: `[rows]`, or `[members, batch]` of member-major rows.
         x: what `summed_kernel` was computed from, `[rows, ...]`, requiring gradients.
         squared: whether to use the squared norm, as in the paper, or the norm, as in DUQ's published code.
-        reduction: `"mean"` over rows, or `"none"`.
-
-    Returns:
-        A scalar, or the shape of `summed_kernel` with `reduction="none"`.
+        reduction: `"mean"` over rows, or `"none"` for the shape of `summed_kernel`.
 
     >>> x = torch.tensor([[3.0, 4.0]], requires_grad=True)
     >>> gradient_penalty(x.square().sum(1) / 10, x).item()  # the gradient is x / 5, its norm 1
@@ -44,27 +41,20 @@ def gradient_penalty(summed_kernel: Tensor, x: Tensor, squared: bool = True, red
     """
     check_choice("reduction", reduction, ("mean", "none"))
     if summed_kernel.numel() != x.shape[0]:
-        raise InputError(
-            f"summed_kernel has {summed_kernel.numel()} values for {x.shape[0]} rows of x: pass the tiled x, one row per value"
-        )
+        values = summed_kernel.numel()
+        raise InputError(f"summed_kernel has {values} values for {x.shape[0]} rows of x: pass the tiled x, one row per value")
     if not x.requires_grad:
         raise InputError("x does not require gradients: call x.requires_grad_() before the model")
-    gradient = _row_gradients(summed_kernel, x).reshape(x.shape[0], -1)
-    norm = gradient.square().sum(1) if squared else torch.linalg.vector_norm(gradient, dim=1)
-    penalty = (norm - 1).square()
-    return penalty.mean() if reduction == "mean" else penalty.view_as(summed_kernel)
-
-
-def _row_gradients(summed_kernel: Tensor, x: Tensor) -> Tensor:
     gradient = None
     if summed_kernel.requires_grad:
         with gradients_of_inputs_only():
             (gradient,) = torch.autograd.grad(summed_kernel.sum(), x, create_graph=True, allow_unused=True)
     if gradient is None:
-        raise InputError(
-            "summed_kernel was not computed from x: give the model the same x that is passed here, outside torch.no_grad()"
-        )
-    return gradient
+        raise InputError("summed_kernel was not computed from x: pass the x that the model was given, outside torch.no_grad()")
+    gradient = gradient.reshape(x.shape[0], -1)
+    norm = gradient.square().sum(1) if squared else torch.linalg.vector_norm(gradient, dim=1)
+    penalty = (norm - 1).square()
+    return penalty.mean() if reduction == "mean" else penalty.view_as(summed_kernel)
 
 
 class TwiceDifferentiable(TorchFunctionMode):
@@ -122,18 +112,11 @@ class _Convolution(torch.autograd.Function):
         stride, padding, dilation = ctx.geometry
         of_x = of_weight = None
         if ctx.needs_input_grad[0]:
-            covered = [
-                (size - 1) * step - 2 * border + spread * (kernel - 1) + 1
-                for size, step, border, spread, kernel in zip(
-                    gradient.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True
-                )
-            ]
+            sizes = zip(gradient.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)
+            covered = [(size - 1) * step - 2 * edge + spread * (kernel - 1) + 1 for size, step, edge, spread, kernel in sizes]
             beyond = [size - reached for size, reached in zip(x.shape[2:], covered, strict=True)]
             of_x = _TRANSPOSED[x.ndim](gradient, weight, None, stride, padding, beyond, ctx.groups, dilation)
         if ctx.needs_input_grad[1] and not inputs_only():
-            mask = (False, True, False)
-            none = [0] * len(stride)
-            of_weight = torch.ops.aten.convolution_backward(
-                gradient, x, weight, None, stride, padding, dilation, False, none, ctx.groups, mask
-            )[1]
+            geometry = stride, padding, dilation, False, [0] * len(stride), ctx.groups
+            of_weight = torch.ops.aten.convolution_backward(gradient, x, weight, None, *geometry, (False, True, False))[1]
         return of_x, of_weight, None, None, None

@@ -19,12 +19,6 @@ def log1mexp(d: Tensor) -> Tensor:
     Value and gradient are finite for every d in [0, ∞]: at d = 0 the value is that at the dtype's smallest normal number, and
     the gradient is 0.
 
-    Args:
-        d: any shape.
-
-    Returns:
-        The shape of `d`; never positive.
-
     >>> log1mexp(torch.tensor([1e-30, math.log(2.0)]))
     tensor([-69.0776,  -0.6931])
     """
@@ -51,11 +45,8 @@ def kernel_cross_entropy(
         distances: d̄, `[members, batch, classes]`, not negative.
         labels: y, integers `[batch]`, or `[members, batch]` for members with inputs of their own.
         over_classes: `"sum"` as in the paper, or `"mean"` as in DUQ's published code.
-        reduction: `"mean"` over members and batch, or `"none"`.
+        reduction: `"mean"` over members and batch, or `"none"` for `[members, batch]`.
         label_smoothing: ε, the share of a label's weight that is spread evenly over all classes; in [0, 1).
-
-    Returns:
-        A scalar, or `[members, batch]` with `reduction="none"`.
 
     >>> distances = torch.tensor([[[0.1, 5.0], [0.1, 5.0]]])
     >>> [[right, wrong]] = kernel_cross_entropy(distances, torch.tensor([0, 1]), reduction="none").tolist()
@@ -80,13 +71,7 @@ def kernel_cross_entropy(
 
 
 def summed_kernel(distances: Tensor) -> Tensor:
-    """Compute Σ_c exp(−d̄_c), whose input gradient the gradient penalty keeps at norm 1.
-
-    Args:
-        distances: d̄, `[members, batch, classes]`.
-
-    Returns:
-        `[members, batch]`, between 0 and the number of classes.
+    """Compute Σ_c exp(−d̄_c), `[members, batch]`, whose input gradient the gradient penalty keeps at norm 1.
 
     >>> summed_kernel(torch.tensor([[[0.0, math.inf]]])).tolist()
     [[1.0]]

@@ -1,20 +1,7 @@
 """Recipes: validated descriptions of training runs, the registry of methods, and the networks that recipes describe."""
 
-from besnn.baselines import EnsembleConfig, MethodConfig, SingleNetworkConfig
-from besnn.recipe.build import build_backbone, build_method
-from besnn.recipe.config import Recipe
+from besnn.baselines import MethodConfig
 from besnn.recipe.methods import METHODS
-from besnn.recipe.reading import load_recipe, parse_recipe, shipped_recipes
+from besnn.recipe.reading import load_recipe, parse_recipe
 
-__all__ = [
-    "METHODS",
-    "EnsembleConfig",
-    "MethodConfig",
-    "Recipe",
-    "SingleNetworkConfig",
-    "build_backbone",
-    "build_method",
-    "load_recipe",
-    "parse_recipe",
-    "shipped_recipes",
-]
+__all__ = ["METHODS", "MethodConfig", "load_recipe", "parse_recipe"]

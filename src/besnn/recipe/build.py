@@ -39,10 +39,9 @@ def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) ->
     except BesnnError:
         raise
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise DataError(
-            f"backbone.weights={config.weights!r} holds no trunk of {config.name!r} ({one_line(error)[:200]}): train one with "
-            "besnn train --method softmax and the same backbone"
-        ) from None
+        reason = f"holds no trunk of {config.name!r} ({one_line(error)[:200]})"
+        fix = "train one with besnn train --method softmax and the same backbone"
+        raise DataError(f"backbone.weights={config.weights!r} {reason}: {fix}") from None
     trunk = trunk_of(backbone, config)
     if not all(bool(torch.isfinite(value).all()) for value in trunk.state_dict().values()):
         raise DataError(f"backbone.weights={config.weights!r} holds NaN or infinite numbers: train that network again")
@@ -79,11 +78,6 @@ def freeze_weights(network: nn.Module) -> None:
     """Freeze the weights of a network's linear and convolution layers, in place.
 
     Converted to a batch ensemble, such a network still learns the parameters of single members: fast weights, norms, biases.
-
-    >>> network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
-    >>> freeze_weights(network)
-    >>> [name for name, parameter in network.named_parameters() if parameter.requires_grad]
-    ['0.bias', '1.weight', '1.bias']
     """
     for layer in network.modules():
         if isinstance(layer, nn.Linear | _ConvNd):

@@ -244,9 +244,7 @@ class Recipe(Section):
             if training is not None and training.patience is not None and not self.data.validation:
                 raise ValueError(f"{section}.patience needs validation data: set data.validation above 0")
         if self.method.mirror and not self.training.augment.flip:
-            raise ValueError(
-                "method.mirror=true shows members mirror images, and training.augment.flip=false does not: set both or neither"
-            )
+            raise ValueError("method.mirror=true, but training.augment.flip=false: set both or neither")
         return self
 
     @model_validator(mode="after")
@@ -291,7 +289,5 @@ def _check_terms(section: str, training: TrainingConfig, method: type[MethodConf
     if unknown := [name for name in training.ramps if name not in method.terms]:
         raise ValueError(f"{section}.ramps.{unknown[0]}: the objective of {name} has the terms {terms}")
     if training.gradient_every > 1 and "gradient" not in method.terms:
-        raise ValueError(
-            f"{section}.gradient_every={training.gradient_every}: the objective of {name} has no gradient penalty, "
-            f"only {terms}; leave the field out"
-        )
+        field = f"{section}.gradient_every={training.gradient_every}"
+        raise ValueError(f"{field}: the objective of {name} has no gradient penalty, only {terms}; leave the field out")

@@ -1,5 +1,6 @@
 """The registry of methods, and the settings of BE-SNN itself."""
 
+from dataclasses import fields
 from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
@@ -46,32 +47,10 @@ class BESNNConfig(EnsembleConfig):
 
     def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """Build the model and its objective."""
-        model = BESNN(
-            make_backbone(),
-            num_classes,
-            feature_dim,
-            members=self.members,
-            noise_dim=self.noise_dim,
-            hidden_dim=self.hidden_dim,
-            samples=self.samples,
-            class_scale=self.class_scale,
-            length_scale=self.length_scale,
-            norm=self.norm,
-            init=initialiser(self.fast_weights),
-            mirror=self.mirror,
-        )
-        objective = BESNNObjective(
-            entropy_weight=self.entropy_weight,
-            gradient_weight=self.gradient_weight,
-            over_classes=self.over_classes,
-            k=self.k,
-            estimator=self.estimator,
-            squared_norm=self.squared_norm,
-            match_counts=self.match_counts,
-            entropy_per_dimension=self.entropy_per_dimension,
-            label_smoothing=self.label_smoothing,
-            own_inputs=self.own_inputs,
-        )
+        own = {"members", "noise_dim", "hidden_dim", "samples", "class_scale", "length_scale", "norm", "mirror"}
+        fast = initialiser(self.fast_weights)
+        model = BESNN(make_backbone(), num_classes, feature_dim, init=fast, **self.model_dump(include=own))
+        objective = BESNNObjective(**self.model_dump(include={field.name for field in fields(BESNNObjective)} - own))
         return model, objective  # type: ignore[return-value]  # an objective for its own kind of model
 
 
@@ -87,11 +66,7 @@ METHODS: dict[str, type[MethodConfig]] = {
 
 
 def method_class(section: object) -> type[MethodConfig]:
-    """Return the settings class for the `method` section of a recipe: a name, or a mapping, which is BE-SNN's without a name.
-
-    >>> method_class({"name": "duq", "momentum": 0.9}).__name__
-    'DUQConfig'
-    """
+    """Return the settings class for a recipe's `method`: a name, or a mapping, which is BE-SNN's without a name."""
     name = section.get("name", "be-snn") if isinstance(section, dict) else section
     if not isinstance(name, str) or name not in METHODS:
         unknown = PydanticCustomError("unknown_method", "use one of {names}", {"names": ", ".join(METHODS)})

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
@@ -33,10 +32,8 @@ def recipe_text(name: str | Path) -> str:
     try:
         return Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"recipe {str(name)!r} cannot be read ({error.__class__.__name__}): "
-            f"give a YAML file or one of {', '.join(shipped_recipes())}"
-        ) from None
+        reason = f"recipe {str(name)!r} cannot be read ({error.__class__.__name__})"
+        raise InputError(f"{reason}: give a YAML file or one of {', '.join(shipped_recipes())}") from None
 
 
 def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -47,9 +44,8 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     except yaml.YAMLError as error:
         raise InputError(f"recipe {str(name)!r} is not YAML: {one_line(error)}") from None
     if not isinstance(content, dict):
-        raise InputError(
-            f"recipe {str(name)!r} holds no settings: a recipe is a YAML mapping with the keys {', '.join(Recipe.model_fields)}"
-        )
+        keys = ", ".join(Recipe.model_fields)
+        raise InputError(f"recipe {str(name)!r} holds no settings: a recipe is a YAML mapping with the keys {keys}")
     return parse_recipe(content, overrides)
 
 
@@ -74,9 +70,6 @@ def method_overrides(recipe: Recipe, method: str) -> list[str]:
     settings that name a term or a score of the recipe's own method are reset, and `pretraining`, which was tuned for it, is
     left out.
 
-    >>> overrides = method_overrides(load_recipe("fashion-mnist"), "softmax")
-    >>> load_recipe("fashion-mnist", overrides).backbone.widths
-    (128, 256, 256)
     >>> method_overrides(load_recipe("digits"), "duq")
     ['method={"name": "duq"}', 'training.gradient_every=1', 'training.ramps={}']
     """
@@ -88,20 +81,12 @@ def method_overrides(recipe: Recipe, method: str) -> list[str]:
     if recipe.score.name not in (AUTO, METHOD, COMBINED, *DENSITIES):
         settings["score.name"] = METHOD
     if recipe.name == recipe.data.source.partition(":")[0]:  # not a user's recipe of the same name
-        settings |= _baselines().get(recipe.name, {}).get(method, {})
+        by_recipe = yaml.safe_load((_FOLDER / "baselines.yaml").read_text(encoding="utf-8"))
+        settings |= by_recipe.get(recipe.name, {}).get(method, {})
     return [f"{field}={json.dumps(value)}" for field, value in settings.items()]
 
 
-@cache
-def _baselines() -> dict[str, dict[str, dict[str, Any]]]:
-    """Read sections by recipe and method."""
-    baselines: dict[str, dict[str, dict[str, Any]]]
-    baselines = yaml.safe_load((_FOLDER / "baselines.yaml").read_text(encoding="utf-8"))
-    return baselines
-
-
 def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
-    """Set one field, as in `training.epochs=5`; missing sections on the way are added."""
     field, equals, text = override.partition("=")
     if not equals or not field:
         raise InputError(f"--set {override!r}: write it as field=value, for instance training.epochs=5")
@@ -113,6 +98,7 @@ def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
 
 
 def _with(section: Any, path: list[str], value: Any) -> dict[str, Any]:
+    """Set the field at a path; missing sections on the way are added."""
     if isinstance(section, str):  # `method: softmax` is short for its name
         section = {"name": section}
     section = section if isinstance(section, dict) else {}
@@ -138,7 +124,6 @@ def _explain(error: pydantic.ValidationError, content: dict[str, Any]) -> str:
 
 
 def _allowed(path: list[str], content: dict[str, Any]) -> list[str]:
-    """Return the keys of the section at a path."""
     section: type[BaseModel] = Recipe
     for part in path:
         if part not in section.model_fields:

@@ -24,24 +24,16 @@ class Source(Protocol):
 
     def __len__(self) -> int:
         """Return the number of inputs."""
-        ...
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[LabelledBatch]:
         """Yield the inputs at the indices `order`, batch by batch."""
-        ...
 
     def sample(self) -> Tensor:
         """Return raw inputs `[n, ...]` to compute statistics of, on the CPU: there, results do not depend on the device."""
-        ...
 
 
 class ArraySource:
-    """A whole data set on the device, batched by indexing.
-
-    Attributes:
-        inputs: raw inputs `[n, ...]`.
-        labels: `[n]`.
-    """
+    """A whole data set on the device, batched by indexing."""
 
     def __init__(self, dataset: Dataset, device: torch.device) -> None:
         if dataset.labels is None:
@@ -124,12 +116,7 @@ def augment(images: Tensor, config: AugmentConfig) -> Tensor:
 
 
 def random_crop(images: Tensor, padding: int) -> Tensor:
-    """Shift each image by up to `padding` pixels in both directions, filling with reflections.
-
-    Args:
-        images: `[batch, channels, h, w]`, floating point.
-        padding: the largest shift, smaller than h and w.
-    """
+    """Shift each image by up to `padding` pixels in both directions, filling with reflections."""
     batch, channels, height, width = images.shape
     if padding >= min(height, width):
         raise InputError(f"training.augment.crop={padding} is too large for images of {height}×{width}: lower it")
@@ -150,9 +137,7 @@ def random_flip(images: Tensor) -> Tensor:
 def random_cutout(images: Tensor, side: int) -> Tensor:
     """Set one square of each image to 0, the mean of preprocessed images (DeVries & Taylor 2017).
 
-    Args:
-        images: `[batch, channels, h, w]`.
-        side: of the square, in pixels. Its centre may be any pixel, so the square may extend beyond the edge.
+    Its centre may be any pixel, so the square may extend beyond the edge.
     """
     batch, _, height, width = images.shape
     if side > min(height, width):

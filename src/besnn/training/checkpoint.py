@@ -20,23 +20,14 @@ def checkpoint_in(run_folder: Path) -> Path:
 
 @dataclass
 class Progress:
-    """How far a run has come.
+    """How far a run has come."""
 
-    Attributes:
-        identity: a digest of the recipe and the data; a run continues only from a checkpoint with the same one.
-        step: optimiser steps taken.
-        history: one row of metrics per epoch.
-        best_loss: the lowest validation loss so far, for early stopping.
-        best_epoch: the epoch with that loss.
-        averaged: how many steps the running average of weights covers.
-    """
-
-    identity: str
-    step: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
-    best_loss: float | None = None
-    best_epoch: int = 0
-    averaged: int = 0
+    identity: str  # a digest of the recipe and the data; a run continues only from a checkpoint with the same one
+    step: int = 0  # optimiser steps taken
+    history: list[dict[str, float]] = field(default_factory=list)  # one row of metrics per epoch
+    best_loss: float | None = None  # the lowest validation loss so far, for early stopping
+    best_epoch: int = 0  # the epoch with that loss
+    averaged: int = 0  # how many steps the running average of weights covers
 
 
 def save_checkpoint(
@@ -81,15 +72,7 @@ def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
 
 @torch.no_grad()
 def average_weights(average: Tensors, model: nn.Module, count: int) -> None:
-    """Update the running mean of a model's weights and statistics over `count` steps, this one included.
-
-    >>> layer, average = nn.Linear(1, 1, bias=False), {}
-    >>> for count, weight in enumerate([1.0, 2.0, 6.0], start=1):
-    ...     _ = nn.init.constant_(layer.weight, weight)
-    ...     average_weights(average, layer, count)
-    >>> average["weight"].item()
-    3.0
-    """
+    """Update the running mean of a model's weights and statistics over `count` steps, this one included."""
     for name, value in model.state_dict().items():
         if value.is_floating_point():  # BatchNorm's count of batches has no mean
             mean = average.setdefault(name, torch.zeros_like(value))

@@ -19,13 +19,7 @@ from besnn.training.batches import Data, in_order, open_source
 
 
 def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> None:
-    """Refuse a score or layers that `fit_scoring` could not fit; call it before training.
-
-    Args:
-        config: the recipe's `score` section.
-        model: the model to be scored.
-        held_out: the number of validation inputs.
-    """
+    """Refuse, before training, a score or layers that `fit_scoring` could not fit to so many validation inputs."""
     name = config.name
     names = [AUTO, METHOD, COMBINED, *DENSITIES, *scores_for(model.evidence_kind)]
     if name not in names:
@@ -34,21 +28,15 @@ def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> Non
         raise InputError("score.name='combined' needs validation data, at least two inputs: raise data.validation")
     existing_layers(model, config.layer)
     if name in DENSITIES and len(layer_groups(config.layer)) > 1:
-        raise InputError(
-            f"score.name={name!r} uses one set of layers, and score.layer={config.layer!r} names several: "
-            f"join them with + instead of a comma, or set score.name to {COMBINED}"
-        )
+        several = f"score.name={name!r} uses one set of layers, and score.layer={config.layer!r} names several"
+        raise InputError(f"{several}: join them with + instead of a comma, or set score.name to {COMBINED}")
 
 
 def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None) -> None:
     """Fit the densities that a recipe asks for, combine them with the method's own score, and settle which score decides.
 
-    Args:
-        detector: trained; its `scoring` and `layer` change in place.
-        config: which score, which densities.
-        training: what densities are fitted to.
-        validation: held-out data, the reference for combining scores and for choosing one; with fewer than two rows
-            `auto` means the method's own score.
+    The `scoring` and `layer` of the trained detector change in place. Held-out data are the reference for combining scores and
+    for choosing one; with fewer than two rows, `auto` means the method's own score.
     """
     held_out = 0 if validation is None else len(validation)
     check_score(config, detector.model, held_out)
@@ -111,11 +99,7 @@ def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
 
 
 def combine(detector: Detector, kind: str, validation: Dataset) -> CombinedScore | None:
-    """Combine the method's own score with the detector's densities of one kind.
-
-    Returns:
-        The combination, or None where one of the scores is the same for all validation inputs.
-    """
+    """Combine the method's own score with the densities of one kind; None if a score is the same for all validation inputs."""
     names = [detector.model.default_score, *(name for name in detector.scoring.densities if density_kind(name) == kind)]
     reference = detector.scores(validation.inputs, names)
     if any(np.ptp(scores) == 0 for scores in reference.values()):

@@ -13,30 +13,27 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from besnn.checks import choose_device
+from besnn.checks import check_choice, choose_device
 from besnn.errors import InputError, one_line
 
 Terms = dict[str, Tensor]
 Step = Callable[[Tensor, Tensor, Mapping[str, float]], Terms]
 Key = tuple[tuple[str, float], ...]
+Recording = tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Terms]
 
 _PRECISIONS: Mapping[str, Any] = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed"}
 
 
 def make_fabric(precision: str = "fp32", accelerator: str = "auto", devices: int = 1, strategy: str = "auto") -> Fabric:
-    """Make Fabric for a recipe's precision.
+    """Make Fabric for a recipe's precision: `fp32`, `tf32` or `bf16`.
 
-    Args:
-        precision: `fp32`, `tf32` or `bf16`.
-        accelerator: a device by a name that `besnn.checks.choose_device` knows; with an index, that one alone is used.
-        devices: the number of devices, or of processes on the CPU.
-        strategy: how several devices share the work, by Lightning's names.
+    `accelerator` is a name that `besnn.checks.choose_device` knows. `devices` is the number of devices, or of processes on the
+    CPU, and `strategy` Lightning's name for how they share the work.
 
     >>> make_fabric("bf16", accelerator="cpu").device
     device(type='cpu')
     """
-    if precision not in _PRECISIONS:
-        raise InputError(f"precision {precision!r} is unknown: use one of {', '.join(_PRECISIONS)}")
+    check_choice("precision", precision, _PRECISIONS)
     device = choose_device(accelerator)
     if device.index is not None and devices != 1:
         raise InputError(f"device {accelerator!r} is a single device: use {device.type!r} for devices={devices}")
@@ -50,22 +47,15 @@ def make_fabric(precision: str = "fp32", accelerator: str = "auto", devices: int
             precision=_PRECISIONS[precision],
         )
     except (MisconfigurationException, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"device {accelerator!r} with devices={devices} and strategy={strategy!r} is not available on this machine "
-            f"({one_line(error)}): leave devices and strategy out"
-        ) from None
+        asked = f"device {accelerator!r} with devices={devices} and strategy={strategy!r}"
+        reason = f"is not available on this machine ({one_line(error)})"
+        raise InputError(f"{asked} {reason}: leave devices and strategy out") from None
     fabric.launch()
     return fabric
 
 
 def set_memory_format(model: nn.Module, memory_format: torch.memory_format) -> None:
-    """Put the weights of 2D convolutions into a memory format; their outputs then follow it.
-
-    >>> layer = nn.Conv2d(3, 4, 3)
-    >>> set_memory_format(layer, torch.channels_last)
-    >>> layer.weight.stride()
-    (27, 1, 9, 3)
-    """
+    """Put the weights of 2D convolutions into a memory format; their outputs then follow it."""
     for layer in model.modules():
         if isinstance(layer, _ConvNd) and layer.weight.ndim == 4:
             layer.weight.data = layer.weight.data.contiguous(memory_format=memory_format)
@@ -76,16 +66,13 @@ class GraphedStep:
 
     A replay is one launch instead of hundreds. The first calls run eagerly: they are real training steps, in which libraries
     choose their algorithms. Random numbers in a replay follow the seed that was set before it, as they do without a graph.
-
-    Args:
-        step: fills the gradients of some parameters from a batch, always of one shape, and returns the loss terms.
-        warm_up: how many calls with a combination of factors run eagerly before it is recorded.
+    The step fills the gradients of some parameters from a batch, always of one shape, and returns the loss terms.
     """
 
     def __init__(self, step: Step, warm_up: int = 3) -> None:
         self.step, self.warm_up = step, warm_up
         self.seen: dict[Key, int] = {}
-        self.recorded: dict[Key, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Terms]] = {}
+        self.recorded: dict[Key, Recording] = {}
         self.stream = torch.cuda.Stream()
 
     def __call__(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Terms:
@@ -110,9 +97,7 @@ class GraphedStep:
         torch.cuda.current_stream().wait_stream(self.stream)
         return terms
 
-    def _record(
-        self, x: Tensor, labels: Tensor, factors: Mapping[str, float]
-    ) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Terms]:
+    def _record(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Recording:
         graph = torch.cuda.CUDAGraph()
         static_x, static_labels = x.clone(), labels.clone()
         with torch.cuda.graph(graph, stream=self.stream):

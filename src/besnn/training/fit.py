@@ -43,16 +43,10 @@ class RunKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A detector, the metrics of its epochs, and the data that it was fitted to.
+    """A detector, the metrics of its epochs, and the data that it was fitted to."""
 
-    Attributes:
-        detector: trained and, if the recipe holds out data for it, calibrated.
-        history: one row of metrics per epoch.
-        split: the data, split.
-    """
-
-    detector: Detector
-    history: list[Row]
+    detector: Detector  # trained and, if the recipe holds out data for it, calibrated
+    history: list[Row]  # one per epoch
     split: Split
 
 
@@ -168,8 +162,7 @@ def _check_types(recipe: object, data: object) -> None:
     if not isinstance(recipe, Recipe):
         raise InputError(f"recipe is a {type(recipe).__name__}: pass one from load_recipe or parse_recipe")
     if not isinstance(data, Data):
-        wanted = "pass a Dataset(inputs, labels, class_names, name), or what besnn.data.load returns"
-        raise InputError(f"data is a {type(data).__name__}: {wanted}")
+        raise InputError(f"data is a {type(data).__name__}: pass a besnn.data.Dataset, or what besnn.data.load returns")
 
 
 def _check_calibration(recipe: Recipe, calibration: Dataset | None) -> None:

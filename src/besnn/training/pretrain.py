@@ -20,14 +20,7 @@ PLAIN = FileKind("besnn-plain-network", version=1, noun="plain network", remedy=
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What the networks of a run learn from.
-
-    Attributes:
-        training: what weights are fitted to.
-        validation: held out; None if nothing is.
-        preprocessing: from raw inputs to the networks'.
-        num_classes: C.
-    """
+    """What the networks of a run learn from."""
 
     training: Source
     validation: Source | None
@@ -43,12 +36,7 @@ def plain_folder(run_folder: Path) -> Path:
 def pretrained_network(recipe: Recipe, data: TrainingData, fabric: Fabric, options: RunOptions, identity: str) -> nn.Module:
     """Return a recipe's backbone with the trunk that a plain softmax network learned; the layers after it start afresh.
 
-    Args:
-        recipe: its `pretraining` holds the settings.
-        data: what to learn from.
-        fabric: devices and precision.
-        options: the options of the whole run. If its folder of plain networks holds this one, it is not trained again.
-        identity: a digest of the plain network's recipe and data.
+    If the folder of plain networks holds the one of this `identity`, a digest of recipe and data, it is not trained again.
     """
     options = replace(options, run_folder=None if options.run_folder is None else plain_folder(options.run_folder))
     stored = None if options.plain_networks is None else options.plain_networks / f"{identity}.safetensors"
@@ -66,7 +54,6 @@ def pretrained_network(recipe: Recipe, data: TrainingData, fabric: Fabric, optio
 
 
 def _train_plain_network(recipe: Recipe, data: TrainingData, fabric: Fabric, options: RunOptions, identity: str) -> Tensors:
-    """Return the weights of the trained backbone."""
     plain = recipe.plain()
     with preserve_random_state(fabric.device):
         torch.manual_seed(derive_seed(plain.training.seed, WEIGHTS))

@@ -67,10 +67,6 @@ class RunLog:
     """One row per epoch, in `log.csv` and in TensorBoard's event file.
 
     Both start from the rows that a checkpoint holds: what an interrupted run logged after it will be logged again.
-
-    Args:
-        folder: the run's own.
-        history: the rows so far.
     """
 
     def __init__(self, folder: Path, history: list[Row]) -> None:

@@ -23,14 +23,7 @@ PACKAGES = ("besnn", "torch", "lightning", "numpy", "scikit-learn", "safetensors
 
 
 def model_fields(model: OODClassifier, recipe: Recipe) -> dict[str, object]:
-    """Describe a model in a record: method, members, seed, parameters, and the whole recipe.
-
-    >>> from besnn.training import build_method, load_recipe
-    >>> recipe = load_recipe("two-moons", ["training.seed=3"])
-    >>> fields = model_fields(build_method(recipe, (2,), 2)[0], recipe)
-    >>> fields["method"], fields["members"], fields["seed"]
-    ('be-snn', 4, 3)
-    """
+    """Describe a model in a record: method, members, seed, parameters, and the whole recipe."""
     return {
         "method": model.method,
         "members": model.members,

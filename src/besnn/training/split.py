@@ -18,17 +18,11 @@ HELD_OUT_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Split:
-    """The parts of a data set.
+    """The parts of a data set; None for what the recipe holds out nothing for."""
 
-    Attributes:
-        training: what weights and densities are fitted to.
-        validation: held out for early stopping and for choosing the score; None if the recipe holds out nothing for it.
-        calibration: held out for the threshold, drawn regardless of class; None if the recipe holds out nothing for it.
-    """
-
-    training: Data
-    validation: Dataset | None
-    calibration: Dataset | None
+    training: Data  # what weights and densities are fitted to
+    validation: Dataset | None  # for early stopping and for choosing the score
+    calibration: Dataset | None  # for the threshold
 
 
 def split_data(data: Data, config: DataConfig, seed: int) -> Split:
@@ -58,7 +52,6 @@ def _select_classes(data: Data, names: tuple[str, ...] | None) -> Data:
 
 
 def _held_out_size(data: Data, rows: int, field: str, share: float) -> int:
-    """Return how many rows to hold out for a share of them."""
     size = round(share * rows)
     if share and not size:
         raise InputError(f"data.{field}={share} of {rows} rows is less than one row: raise it, or set it to 0 to hold out none")

@@ -86,18 +86,7 @@ class RunOptions:
 
 @dataclass
 class Trainer:
-    """One run: `fit` trains the model in place.
-
-    Attributes:
-        recipe: the settings.
-        model: the model to train.
-        objective: what to minimise.
-        preprocessing: from raw inputs to the model's.
-        fabric: devices and precision.
-        options: run folder, checkpoints, progress.
-        identity: a digest of recipe and data; a checkpoint with another one is refused.
-        section: the section of the recipe that messages name, `training` or `pretraining`.
-    """
+    """One run: `fit` trains the model in place."""
 
     recipe: Recipe
     model: OODClassifier
@@ -105,8 +94,8 @@ class Trainer:
     preprocessing: Preprocessing
     fabric: Fabric
     options: RunOptions = field(default_factory=RunOptions)
-    identity: str = ""
-    section: str = "training"
+    identity: str = ""  # a digest of recipe and data; a checkpoint with another one is refused
+    section: str = "training"  # the section of the recipe that messages name, or `pretraining`
 
     def fit(self, source: Source, validation: Source | None = None) -> list[Row]:
         """Train to the end of the recipe, possibly from a checkpoint on; return one row of metrics per epoch."""
@@ -136,12 +125,9 @@ class Trainer:
         self.steps_per_epoch = size // self.batch_size
         self.total_steps = training.epochs * self.steps_per_epoch
         if self.batch_size % (shares * processes):
-            members = f" of {shares} members each" if shares > 1 else ""
+            among = f"{processes} processes" + (f" of {shares} members each" if shares > 1 else "")
             setting = "batch_size" if training.batch_rows is None else "batch_rows"
-            raise InputError(
-                f"cannot split a batch of {self.batch_size} among {processes} processes{members}: "
-                f"change {self.section}.{setting}"
-            )
+            raise InputError(f"cannot split a batch of {self.batch_size} among {among}: change {self.section}.{setting}")
 
     def _prepare(self) -> None:
         training = self.recipe.training
@@ -230,10 +216,8 @@ class Trainer:
             row |= {f"validation_{name}": value for name, value in self.validate(validation).items()}
         finite = all(math.isfinite(value) for value in row.values())
         if not finite or not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
-            raise BesnnError(
-                f"training diverged in epoch {epoch} (the loss or a weight is not finite): "
-                f"lower {self.section}.optimiser.learning_rate"
-            )
+            reason = f"training diverged in epoch {epoch} (the loss or a weight is not finite)"
+            raise BesnnError(f"{reason}: lower {self.section}.optimiser.learning_rate")
         if self.recipe.training.patience is not None:
             self._keep_best(row["validation_loss"], epoch)
         self.sums = {}

@@ -27,15 +27,9 @@ from besnn.layers.norm import is_plain_norm
 def fold(module: nn.Module, *layers: str, mirror: bool = False) -> nn.Module:
     """Return an equal network of plain weights per member, in evaluation mode: r, s, bias and BatchNorm are multiplied out.
 
-    Args:
-        module: a network of batch-ensemble layers that takes one tensor; it is not changed.
-        layers: names of layers, as in `named_modules`, whose outputs to return too.
-        mirror: give every second member mirror images, see `besnn.layers.tile`.
-
-    Returns:
-        A module that takes the *untiled* input `[batch, ...]` and returns the same member-major rows
-        `[members · batch, ...]` as `module.eval()(tile(x, members, mirror=mirror))`; with `layers`, a tuple of these and the
-        rows of each layer.
+    It takes the *untiled* input `[batch, ...]` and returns the same member-major rows `[members · batch, ...]` as
+    `module.eval()(tile(x, members, mirror=mirror))`. With `layers`, names as in `named_modules`, it returns a tuple of these
+    and the rows of each layer. The module itself, which must take one tensor, is not changed.
 
     >>> from besnn.layers import BatchEnsembleConv2d
     >>> network = nn.Sequential(BatchEnsembleConv2d(1, 4, 3, members=3), nn.BatchNorm2d(4), nn.ReLU()).eval()

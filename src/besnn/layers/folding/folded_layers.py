@@ -50,9 +50,7 @@ class FoldedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `[members · batch, ..., in]` (shared: `[batch, ..., in]`) to `[members · batch, ..., out]`."""
         if self.holds_norm and x.ndim > 2:  # there BatchNorm works along axis 1, not along the features
-            raise InputError(
-                f"input has shape {list(x.shape)} in front of a folded BatchNorm: put nn.Identity() before the BatchNorm"
-            )
+            raise InputError(f"input has shape {list(x.shape)} in front of a folded BatchNorm: put nn.Identity() before it")
         x = x.movedim(self.batch_dim, 0)
         by_member = x.expand(self.members, *x.shape) if self.shared_input else split_members(x, self.members)
         flat = by_member.flatten(1, -2)
@@ -71,11 +69,8 @@ def member_convolutions(layer: Any, norm: _BatchNorm | None = None) -> list[nn.M
 
 def _plain_convolution(layer: Any, weight: Tensor, bias: Tensor | None) -> nn.Module:
     """Return torch's convolution with a layer's geometry and weights of its own."""
-    options = {
-        name: getattr(layer, name) for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode", "groups")
-    }
-    if layer.transposed:
-        options["output_padding"] = layer.output_padding
+    names = ["kernel_size", "stride", "padding", "dilation", "padding_mode", "groups"]
+    options = {name: getattr(layer, name) for name in [*names, *(["output_padding"] if layer.transposed else [])]}
     kind = nn.ConvTranspose2d if layer.transposed else _CONVOLUTIONS[weight.ndim]
     convolution: Any = kind(*layer.channels(), bias=bias is not None, device="meta", **options)
     convolution.weight = nn.Parameter(weight.clone(memory_format=torch.contiguous_format), requires_grad=False)

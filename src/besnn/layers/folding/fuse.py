@@ -61,11 +61,7 @@ class Pool(nn.Module):
 
 
 class FirstBlock(nn.Module):
-    """All members' first convolution, ReLU and 2×2 max-pooling of the same few channels; on a GPU one kernel.
-
-    Args:
-        convs: one per member, of the same geometry.
-    """
+    """All members' first convolution, ReLU and 2×2 max-pooling of the same few channels; on a GPU one kernel."""
 
     filters: Tensor
     bias: Tensor
@@ -128,10 +124,9 @@ def _join_first_blocks(folded: fx.GraphModule) -> None:
 
 def _is_small(conv: nn.Conv2d) -> bool:
     """Return whether the kernel for first blocks supports a convolution."""
-    outputs = conv.out_channels
     square = len({*conv.kernel_size}) == 1 and len({*conv.padding}) == 1 and not isinstance(conv.padding, str)
     plain = (*conv.stride, *conv.dilation, conv.groups) == (1,) * 5
-    return square and plain and conv.weight[0].numel() <= SMALL_FILTER and outputs in _OUTPUTS
+    return square and plain and conv.weight[0].numel() <= SMALL_FILTER and conv.out_channels in _OUTPUTS
 
 
 def _is_relu(folded: fx.GraphModule, node: fx.Node) -> bool:
@@ -165,9 +160,6 @@ class MemberStreams(fx.Interpreter):
 
     It is meant to run once, while a CUDA graph is captured. Tensors that pass from one stream to another are kept until the
     end, since their memory must not be reused while another stream still reads it.
-
-    Args:
-        folded: from `besnn.layers.fold`, on a GPU.
     """
 
     def __init__(self, folded: fx.GraphModule) -> None:

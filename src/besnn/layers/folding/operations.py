@@ -91,7 +91,6 @@ def may_share_memory(node: fx.Node, module: nn.Module | None) -> bool:
 
 
 def _name(node: fx.Node) -> str:
-    """Return the name of a function or method."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 

@@ -26,14 +26,8 @@ Value: TypeAlias = tuple[fx.Node, ...]
 class Rewrite:
     """One rewrite of a traced graph: for each old node, its value in the new graph and the value's layout.
 
-    A value is one new node, or in the layout `apart` one per member.
-
-    Args:
-        root: the traced module; folded layers are added to it.
-        graph: its graph.
-        outputs: nodes whose values to return besides the output.
-        members: N.
-        mirror: give every second member mirror images of the input.
+    A value is one new node, or in the layout `apart` one per member. Folded layers are added to `root`, the traced module. The
+    values of the nodes `outputs` are returned besides the output.
     """
 
     def __init__(self, root: nn.Module, graph: fx.Graph, outputs: Sequence[fx.Node], members: int, mirror: bool) -> None:

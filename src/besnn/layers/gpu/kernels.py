@@ -21,14 +21,10 @@ except ImportError:
     triton = None
 
 _logger = logging.getLogger(__name__)
-_TILE = 2048
-"""Numbers that a program reads at a time."""
-_PROGRAMS = 2048
-"""About as many as keep a large GPU busy."""
-_BLOCK, _PLACES = 1024, 64
-"""Numbers that one program of `max_pool` writes, and places that one of `first_block` does."""
-_works: dict[torch.device, bool] = {}
-"""Whether Triton worked, by device."""
+_TILE = 2048  # numbers that a program reads at a time
+_PROGRAMS = 2048  # about as many as keep a large GPU busy
+_BLOCK, _PLACES = 1024, 64  # numbers that one program of `max_pool` writes, and places that one of `first_block` does
+_works: dict[torch.device, bool] = {}  # whether Triton worked
 
 
 def available(device: torch.device) -> bool:
@@ -58,12 +54,9 @@ class _Layout(NamedTuple):
     lines: int
     channels: int
     places: int
-    wide: int
-    """Channels per program."""
-    long: int
-    """(line, place) pairs that a program reads at a time: a tile."""
-    last: bool
-    """Whether the memory is channels-last."""
+    wide: int  # channels per program
+    long: int  # (line, place) pairs that a program reads at a time: a tile
+    last: bool  # whether the memory is channels-last
 
     @property
     def groups(self) -> int:
@@ -158,16 +151,9 @@ def first_block(  # pragma: no cover - needs a GPU
 ) -> Tensor:
     """Apply all members' first convolution (stride 1), ReLU and 2×2 max-pooling to one batch.
 
-    Args:
-        x: `[batch, channels, h, w]`, contiguous.
-        weight: `[members, depth, out]`: the weights (channel, row, column) of every filter, padded with zeros to a depth that
-            is a power of two, at least 16.
-        bias: `[members, out]`, float32.
-        kernel: the side of a filter.
-        padding: the same on all sides.
-
-    Returns:
-        `[members, batch, out, h', w']`, each member's part in channels-last memory.
+    Map `[batch, channels, h, w]`, contiguous, to `[members, batch, out, h', w']`, each member's part in channels-last memory.
+    `weight` is `[members, depth, out]`: the weights (channel, row, column) of every filter, padded with zeros to a depth that
+    is a power of two, at least 16. `bias` is `[members, out]`, float32.
     """
     batch, inputs, height, width = x.shape
     members, depth, channels = weight.shape

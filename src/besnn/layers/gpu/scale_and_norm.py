@@ -66,27 +66,15 @@ def _kernels() -> ModuleType:
 
 
 def scale_shift(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
-    """Compute `x · scale + shift` with `[members, channels]` each, differentiable any number of times.
-
-    >>> x = torch.ones(4, 3, 2, 2)
-    >>> scale_shift(x, torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))[:, :, 0, 0].tolist()
-    [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [4.0, 5.0, 6.0]]
-    """
+    """Compute `x · scale + shift` with `[members, channels]` each, differentiable any number of times."""
     scaled: Tensor = _ScaleShift.apply(x, scale, shift)  # type: ignore[no-untyped-call]
     return scaled
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Apply BatchNorm to each member by its own batch, twice differentiable.
+    """Apply BatchNorm to each member of `[members · batch, channels, ...]` by its own batch, twice differentiable.
 
-    Args:
-        x: `[members · batch, channels, ...]`.
-        weight: `[members, channels]`.
-        bias: `[members, channels]`.
-        eps: added to the variance.
-
-    Returns:
-        The normalised map, and each channel's mean and (biased) variance, `[members, channels]`.
+    Return the map, and each channel's mean and (biased) variance; they, the weight and the bias are `[members, channels]`.
     """
     y: Tensor
     y, mean, variance = _Normalise.apply(x, weight, bias, eps)  # type: ignore[no-untyped-call]
@@ -102,13 +90,12 @@ class _ScaleShift(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         x, scale = ctx.saved_tensors
-        of_x = of_scale = of_shift = None
-        if ctx.needs_input_grad[0]:
-            of_x = scale_shift(gradient, scale)
-        if any(ctx.needs_input_grad[1:]) and not inputs_only():
+        wanted = ctx.needs_input_grad
+        of_scale = of_shift = None
+        if any(wanted[1:]) and not inputs_only():
             other = gradient if x is None else x  # any map will do where the scale's gradient is not needed
             of_shift, of_scale = _Sums.apply(gradient, other, len(scale))  # type: ignore[no-untyped-call]
-        wanted = ctx.needs_input_grad
+        of_x = scale_shift(gradient, scale) if wanted[0] else None
         return of_x, of_scale if wanted[1] else None, of_shift if wanted[2] else None
 
 
