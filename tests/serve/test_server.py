@@ -32,9 +32,9 @@ from uvicorn.config import STARTUP_FAILURE
 from besnn import Detector
 from besnn.data import two_moons
 from besnn.errors import DataError
-from besnn.serve import Settings
+from besnn.serve import Settings, server
 from besnn.serve.drift import Traffic
-from besnn.serve.server import MAX_HEAD_BYTES, LimitedHeads, WorkerApp, freeze_objects, listen, run, url_of
+from besnn.serve.server import MAX_HEAD_BYTES, LimitedHeads, Supervisor, WorkerApp, freeze_objects, listen, run, url_of
 
 PATIENCE = 120  # seconds; a loaded machine may need long to start a process
 TOKEN = "correct-horse-battery-staple"
@@ -235,25 +235,37 @@ async def test_a_worker_makes_its_own_service(model_file: Path, capsys: pytest.C
 def test_a_worker_refuses_another_model_than_the_others_have(
     model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    path = tmp_path / "served.safetensors"
-    make_app = WorkerApp(path, sha256_of(model_file), Settings(), [], 1, "cpu")
-    for found, reason in ((None, "(No such file or directory)"), (b"another", "is not the file that the service was started")):
+    path, damaged = tmp_path / "served.safetensors", tmp_path / "damaged.safetensors"
+    whole = model_file.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # so that it no longer matches the digest in its header
+    for found, expected, reason in (
+        (None, model_file, f"{path} (No such file or directory)"),
+        (b"another", model_file, f"{path} is not the file that the service was started with"),
+        (damaged.read_bytes(), damaged, "the model file was altered"),
+    ):
         if found is not None:
             path.write_bytes(found)
         with pytest.raises(SystemExit) as refused:
-            make_app()
+            WorkerApp(path, sha256_of(expected), Settings(), [], 1, "cpu")()
         (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
         assert refused.value.code == STARTUP_FAILURE  # tells the supervisor not to try again
         assert (line["level"], line["event"]) == ("error", "model not loaded")
-        assert f"{path} {reason}" in line["reason"]
+        assert reason in line["reason"]
 
 
 @pytest.mark.usefixtures("kept_process")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="only the main thread gets signals")
-def test_a_service_ends_if_its_workers_cannot_start(model_file: Path, moons_detector: Detector, tmp_path: Path):
+def test_a_service_ends_if_its_workers_cannot_start(
+    model_file: Path, moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     path = tmp_path / "served.safetensors"
-    whole = model_file.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # so that it no longer matches the digest in its header
+    path.write_bytes(model_file.read_bytes())
+
+    def start_late(*arguments) -> Supervisor:
+        path.unlink()
+        return Supervisor(*arguments)
+
+    monkeypatch.setattr(server, "Supervisor", start_late)
     with listen("127.0.0.1", 0) as listener, pytest.raises(DataError, match="a worker could not start"):
         run(moons_detector, path, Settings(), [], listener, workers=2)
     assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ

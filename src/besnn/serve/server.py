@@ -70,7 +70,7 @@ def run(
             threads=max(1, (os.cpu_count() or 1) // workers),
             device=str(detector.device),
         )
-        supervisor = _Supervisor(_config(make_app, settings, workers), [listener])
+        supervisor = Supervisor(_config(make_app, settings, workers), [listener])
         try:
             supervisor.run()
         finally:
@@ -79,10 +79,11 @@ def run(
         raise DataError("a worker could not start (see the log), so all were stopped: start the service again")
 
 
-class _Supervisor(Multiprocess):
+class Supervisor(Multiprocess):
     """uvicorn's supervisor, except that the end of a worker also ends the wait for that worker's answer."""
 
     def keep_subprocess_alive(self) -> None:
+        """Replace workers that have ended or do not answer."""
         for worker in self.processes:
             worker.child_conn.close()  # this process's copy of the worker's end, which would keep the pipe open
         super().keep_subprocess_alive()
@@ -101,33 +102,34 @@ class WorkerApp:
 
     def __call__(self) -> "FastAPI":
         """Return the service, or end the process if the file no longer holds the same model."""
-        import torch
-
-        from besnn.serve.app import create_app
-        from besnn.serve.examples import Example
         from besnn.serve.telemetry import log_to_standard_error
 
         log_to_standard_error()
-        torch.set_num_threads(self.threads)
         try:
             detector = self._load()
         except DataError as error:
             _LOG.error("model not loaded", extra={"fields": {"reason": str(error)}})
             sys.exit(STARTUP_FAILURE)  # the supervisor then stops all workers: another attempt would fail too
+        import torch
+
+        from besnn.serve.app import create_app
+        from besnn.serve.examples import Example
+
+        torch.set_num_threads(self.threads)
         examples = [Example.model_validate(example) for example in self.examples]
         app = create_app(detector.to(self.device), self.settings, examples)
         freeze_objects()
         return app
 
     def _load(self) -> "Detector":
-        from besnn.detector import Detector
-
         try:
             content = self.model.read_bytes()
         except OSError as error:
             raise DataError(f"cannot read {self.model} ({error.strerror}): start the service again") from None
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise DataError(f"{self.model} is not the file that the service was started with: start the service again")
+        from besnn.detector import Detector
+
         return Detector.from_bytes(content)
 
 

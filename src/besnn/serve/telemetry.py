@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from http import HTTPMethod
+from typing import TYPE_CHECKING
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -17,9 +18,10 @@ from prometheus_client.registry import Collector
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from besnn.detection import ConformalThreshold
-from besnn.detector import Predictions
-from besnn.serve.drift import DriftReport
+if TYPE_CHECKING:  # a worker logs before it has loaded the rest
+    from besnn.detection import ConformalThreshold
+    from besnn.detector import Predictions
+    from besnn.serve.drift import DriftReport
 
 _METHODS = frozenset(HTTPMethod)
 _LOG = logging.getLogger(__name__)
@@ -28,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 class Metrics:
     """What the service counts, in one process or in all workers together."""
 
-    def __init__(self, threshold: ConformalThreshold, drift: Callable[[], DriftReport]) -> None:
+    def __init__(self, threshold: "ConformalThreshold", drift: "Callable[[], DriftReport]") -> None:
         own = self._registry = CollectorRegistry()
         self._drift = _DriftCollector(drift)
         own.register(self._drift)
@@ -49,7 +51,7 @@ class Metrics:
         """Count a scored batch."""
         self._batch_rows.observe(rows)
 
-    def predictions(self, predictions: Predictions) -> None:
+    def predictions(self, predictions: "Predictions") -> None:
         """Count scored inputs."""
         unknown = int(predictions.is_ood.sum())
         self._inputs.labels("true").inc(unknown)
@@ -70,7 +72,7 @@ class Metrics:
 class _DriftCollector(Collector):
     """Exposes the drift monitor's state as gauges; all workers share the store behind it."""
 
-    def __init__(self, report: Callable[[], DriftReport]) -> None:
+    def __init__(self, report: "Callable[[], DriftReport]") -> None:
         self._report = report
 
     def describe(self) -> list[Metric]:
@@ -85,7 +87,7 @@ class _DriftCollector(Collector):
             yield GaugeMetricFamily("besnn_ood_rate", "Share of unknown inputs among recent ones.", value=report.ood_rate)
 
 
-def _score_buckets(threshold: ConformalThreshold) -> list[float]:
+def _score_buckets(threshold: "ConformalThreshold") -> list[float]:
     """Return quantiles of the calibration scores, the threshold, and some bounds beyond the largest score."""
     scores = threshold.scores.double().cpu().numpy()
     low, high = float(scores[0]), float(scores[-1])
