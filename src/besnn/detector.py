@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -42,14 +41,12 @@ class Predictions:
     """What a detector says about a batch of inputs, one row per input.
 
     Attributes:
-        labels: name of the most probable class, `[n]`.
-        indices: index of that class, `[n]`.
+        labels, indices: name and index of the most probable class, `[n]`.
         probabilities: `[n, classes]`.
         score: higher = more out-of-distribution, `[n]`.
         p_value: the share of known inputs that are at least as unusual, `[n]`.
         is_ood: whether the input is declared out-of-distribution, `[n]`.
-        member_labels: the class index that each member predicts, `[members, n]`.
-        member_probabilities: the probability that each member gives its prediction, `[members, n]`.
+        member_labels, member_probabilities: the class index that each member predicts and its probability, `[members, n]`.
     """
 
     labels: NDArray[np.str_]
@@ -67,26 +64,12 @@ class Predictions:
     def __getitem__(self, rows: slice) -> "Predictions":
         """Return some of the rows, without a copy."""
         return Predictions(
-            self.labels[rows],
-            self.indices[rows],
-            self.probabilities[rows],
-            self.score[rows],
-            self.p_value[rows],
-            self.is_ood[rows],
-            self.member_labels[:, rows],
-            self.member_probabilities[:, rows],
+            **{name: array[:, rows] if name.startswith("member_") else array[rows] for name, array in vars(self).items()}
         )
 
     def __iter__(self) -> Iterator[Prediction]:
-        top = self.probabilities.max(axis=1) if len(self) else self.score
-        for row in range(len(self)):
-            yield Prediction(
-                str(self.labels[row]),
-                float(top[row]),
-                float(self.score[row]),
-                float(self.p_value[row]),
-                bool(self.is_ood[row]),
-            )
+        top = self.probabilities.max(axis=1)
+        return map(Prediction, *(column.tolist() for column in (self.labels, top, self.score, self.p_value, self.is_ood)))
 
 
 class Detector:
@@ -100,10 +83,8 @@ class Detector:
         class_names: by class index.
         recipe: what the model was built from; without it, `load` needs a model of the same architecture.
         scoring: the scores and which of them decides; the method's own score unless given.
-        layer: the inner layer or layers whose features densities use, see `besnn.model.feature_layers.layer_groups`; the
-            output of Φ unless given.
+        layer: the inner layer or layers whose features densities use; the output of Φ unless given.
         provenance: where it comes from; see `besnn.training.record`.
-        feature_names: names of table columns.
     """
 
     def __init__(
@@ -118,9 +99,8 @@ class Detector:
         feature_names: Sequence[str] = (),
     ) -> None:
         if len(class_names) != model.num_classes:
-            raise InputError(
-                f"{len(class_names)} class names for a model with {model.num_classes} classes: give one name per class"
-            )
+            found = f"{len(class_names)} class names for a model with {model.num_classes} classes"
+            raise InputError(f"{found}: give one name per class")
         self.model = model.eval()
         if not model.frozen:
             model.freeze_classes()
@@ -192,17 +172,12 @@ class Detector:
         return self
 
     def predict(self, inputs: Array, batch_size: int = 512) -> Predictions:
-        """Return label, probabilities, score, p-value and decision for each raw input.
-
-        Raises:
-            NotReadyError: the detector is not calibrated.
-        """
+        """Return label, probabilities, score, p-value and decision for each raw input; needs calibration."""
         threshold = self._calibrated()
-        layer = self.layer_for(self.scoring.name)
         log_probabilities, scores = [torch.empty(0, len(self.class_names))], [torch.empty(0)]
         member_probabilities = [torch.empty(self.model.members, 0)]
         member_labels = [torch.empty(self.model.members, 0, dtype=torch.int64)]
-        for evidence, features in self.outputs(inputs, layer, batch_size):
+        for evidence, features in self.outputs(inputs, self.layer_for(self.scoring.name), batch_size):
             log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
             scores.append(self.scoring.score(evidence, features).float().cpu())
             best = torch.stack([self.model.log_probabilities(member[None]) for member in evidence]).max(dim=-1)
@@ -243,11 +218,11 @@ class Detector:
             title: name of the detector in the report.
             known_name: name of the known data; its own name unless given.
             input_names: by the name of a set, the name of each of its inputs; the row number unless given.
-            provenance: of this evaluation, see `besnn.training.record`; the data and the detector's are added.
+            provenance: of this evaluation; the data's and the detector's are added.
 
+        >>> from besnn import fit_detector
         >>> from besnn.data import Dataset, two_moons
         >>> from besnn.training import load_recipe
-        >>> from besnn.training.fit import fit_detector
         >>> detector = fit_detector(load_recipe("two-moons", ["training.epochs=1"]), two_moons(500)).detector
         >>> moons = two_moons(200, seed=1)
         >>> far = Dataset(moons.inputs + 50, None, (), "far away")
@@ -282,7 +257,6 @@ class Detector:
         )
 
     def _scored_set(self, dataset: "Dataset", names: Sequence[str] | None) -> "ScoredSet":
-        """Return predictions and every score for a whole set."""
         from besnn.evaluation import ScoredSet
 
         predictions = self.predict(dataset.inputs)
@@ -325,12 +299,10 @@ class Detector:
         return model_file_bytes(*self._to_parts())
 
     def _to_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the tensors and the header of the model file."""
         tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {"preprocessing/mean": self.preprocessing.mean, "preprocessing/std": self.preprocessing.std}
         scoring_tensors, scoring = self.scoring.state()
-        tensors |= scoring_tensors
-        calibration = None
+        tensors, calibration = tensors | scoring_tensors, None
         if self.threshold is not None:
             tensors["calibration/scores"] = self.threshold.scores
             calibration = {"alpha": self.threshold.alpha, "delta": self.threshold.delta}
@@ -351,12 +323,9 @@ class Detector:
     def load(cls, path: str | os.PathLike[str], model: OODClassifier | None = None) -> Self:
         """Read a file that `save` wrote; nothing in it is executed.
 
-        Args:
-            path: the file.
-            model: for a detector around a network of your own: an untrained model of the same architecture.
+        For a detector around a network of your own, pass an untrained `model` of the same architecture.
         """
-        path = Path(path)
-        return cls._from_parts(*read_model_file(path), model, f"model file {path}")
+        return cls._from_parts(*read_model_file(Path(path)), model, f"model file {path}")
 
     @classmethod
     def from_bytes(cls, content: bytes | memoryview, model: OODClassifier | None = None) -> Self:
@@ -366,9 +335,7 @@ class Detector:
     @classmethod
     def _from_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None, file: str) -> Self:
         if model is None and header.get("recipe") is None:
-            raise InputError(
-                f"{file} holds a network of your own: pass an untrained model like it, as in Detector.load(path, model)"
-            )
+            raise InputError(f"{file} holds a network of your own: pass an untrained model like it, Detector.load(path, model)")
         try:
             return cls._restored(tensors, header, model)
         except (LookupError, TypeError, RuntimeError, ValueError) as error:
@@ -380,8 +347,9 @@ class Detector:
         recipe = None if header["recipe"] is None else parse_recipe(header["recipe"])
         if model is None:
             assert recipe is not None
-            with torch.device("meta"), _float32():  # nothing is allocated before the file's tensors are known to fit
+            with torch.device("meta"):  # nothing is allocated before the file's tensors are known to fit
                 model, _ = build_method(recipe, tuple(header["input_shape"]), len(header["class_names"]))
+            model.float()  # whatever default the process has set
         weights = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
         for name, own in model.state_dict().items():
             if name in weights and weights[name].dtype != own.dtype:
@@ -411,24 +379,11 @@ class Detector:
         return detector
 
 
-@contextmanager
-def _float32() -> Iterator[None]:
-    """Create new tensors in float32, as model files have them, whatever default the process has set."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def _as_tensor(inputs: Array) -> Tensor:
-    """Return an array-like as a tensor, without a copy where possible."""
     if isinstance(inputs, Tensor):
         return inputs
     try:
         return torch.from_numpy(np.require(inputs, requirements=["C", "W"]))  # torch warns about read-only arrays
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"inputs are not an array of numbers ({one_line(error)}): pass one number per column or pixel"
-        ) from None
+        reason = one_line(error)
+        raise InputError(f"inputs are not an array of numbers ({reason}): pass one number per column or pixel") from None

@@ -23,7 +23,6 @@ from besnn.errors import InputError, NotReadyError
 from besnn.training import Recipe, parse_recipe
 
 LEAST_EPOCHS, LEAST_STEPS = 20, 100  # of training, unless epochs is given
-LEAST_CALIBRATION = 2  # rows
 
 
 class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -37,22 +36,17 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         hidden: widths of the hidden layers (tables) or of the convolution blocks (images).
         feature_dim: d, the length of a feature vector, and of the noise and hidden layer of the class-feature generator.
         epochs: passes over the training rows; None for 20, or more if needed for 100 optimiser steps.
-        batch_size: rows per optimiser step.
-        learning_rate: AdamW's, at its peak; a cosine brings it to 0.
-        weight_decay: of the shared weights.
+        batch_size, weight_decay: of the optimiser, AdamW.
+        learning_rate: its peak; a cosine brings it to 0.
         score_name: which score `ood_score` returns. `class-gaussian` and `nearest-neighbour` are feature densities, `method` is
             the paper's tempered entropy, `combined` adds both kinds, and `auto` takes the best of all on outliers made up from
             validation rows. None for `class-gaussian` on tables and `nearest-neighbour` on images.
         validation: share of the rows held out for `auto` and `combined`; other scores need none.
-        calibration: share of the rows held out for p-values and thresholds, drawn without regard to class; if that is fewer
-            than two rows, none are held out.
+        calibration: share of the rows held out for p-values and thresholds; if that is fewer than two rows, none are.
         accelerator: `cpu`, `gpu`, `mps`, or `auto` for the best one available.
-        random_state: as in scikit-learn.
 
     Attributes:
         classes_: the class labels, sorted, `[classes]`.
-        n_features_in_: number of columns; for images, the length of the first axis of an image.
-        feature_names_in_: names of the columns, if X was a data frame.
         detector_: the trained `Detector`. `detector_.save(path)` writes the file that `besnn score` and `besnn serve` read. It
             decides at alpha = 0.05 if there are enough calibration rows (19); otherwise it is not calibrated.
         calibration_scores_: `ood_score` of the calibration rows.
@@ -109,13 +103,8 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         if len(lost := np.setdiff1d(labels, labels[rest])):
             name = str(self.classes_[lost[0]])
             warnings.warn(f"no row of class {name!r} is left to train on: pass more rows, or lower calibration", stacklevel=2)
-        training = Dataset(
-            inputs[rest],
-            labels[rest].astype(np.int64),
-            tuple(str(label) for label in self.classes_),
-            name="X",
-            feature_names=names,
-        )
+        class_names = tuple(str(label) for label in self.classes_)
+        training = Dataset(inputs[rest], labels[rest].astype(np.int64), class_names, name="X", feature_names=names)
         with _torch_precision_kept():
             fabric = make_fabric(accelerator=self.accelerator)
             fitted = fit_detector(self._recipe(seed, self._adaptations(training)), training, fabric=fabric)
@@ -133,7 +122,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class labels, `[n]`, however unusual the inputs; see `is_ood`."""
-        best = self.predict_proba(X).argmax(axis=1)
+        best = self.predict_proba(X).argmax(axis=1)  # first: it checks that there has been a fit
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
@@ -144,21 +133,14 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def p_value(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the p-value of each input, `[n]`: the share of calibration rows, and the input itself, at least as unusual."""
-        scores = self.ood_score(X)
-        return p_values(scores, self._calibration_scores())
+        return p_values(self.ood_score(X), self._calibration_scores())
 
     def is_ood(self, X: ArrayLike, alpha: float = 0.05) -> NDArray[np.bool_]:
         """Decide whether inputs are out-of-distribution, `[n]`; new inputs like those in `fit` are flagged with P ≤ alpha."""
-        scores = self.ood_score(X)
-        return self.conformal(alpha).is_ood(scores)
+        return self.conformal(alpha).is_ood(self.ood_score(X))
 
     def conformal(self, alpha: float = 0.05) -> ConformalThreshold:
-        """Return the threshold on `ood_score` at a false-alarm rate, from the calibration rows.
-
-        Raises:
-            NotReadyError: there are no calibration rows.
-            InputError: there are too few for this rate.
-        """
+        """Return the threshold on `ood_score` at a false-alarm rate; raise if there are too few calibration rows for it."""
         scores = self._calibration_scores()
         try:
             return ConformalThreshold(scores, alpha)
@@ -172,7 +154,6 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return self.calibration_scores_
 
     def _inputs(self, X: ArrayLike) -> NDArray[np.generic]:
-        """Return checked inputs in the form that the detector takes."""
         check_is_fitted(self)
         rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True)
         return rows.astype(np.float64) if rows.ndim == 2 else _images(rows)
@@ -228,22 +209,17 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 class BESNNOutlierDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A `BESNNClassifier` with PyOD's names: what it does not know is an outlier. PyOD itself is not needed.
 
-    It learns from the labels of known classes; none of them means "outlier". `contamination` is the share of inputs like the
-    training data that it may flag, the alpha of `is_ood`. By default a tenth of the ordinary inputs are flagged, as is usual
-    in PyOD.
+    It learns from the labels of known classes; none of them means "outlier".
 
     Args:
-        contamination: above 0, at most 0.5.
+        contamination: the share of ordinary inputs that it may flag, the alpha of `is_ood`; above 0, at most 0.5.
         classifier: the classifier to train, unfitted; `BESNNClassifier()` unless given.
 
     Attributes:
         classifier_: the trained classifier.
-        decision_scores_: scores of all rows given to `fit`, `[n]`. Most of them were trained on and look more ordinary than new
-            rows, so they cannot set a threshold.
-        threshold_: outliers score above it. It comes from the rows that the classifier held out for calibration, so that at
-            most a share `contamination` of new ordinary inputs exceeds it.
-        labels_: 1 where `decision_scores_` exceed the threshold, else 0, `[n]`; for the reason above, less than a share
-            `contamination` of them are 1.
+        decision_scores_: scores of all rows given to `fit`, `[n]`. Most were trained on and look more ordinary than new rows.
+        threshold_: outliers score above it. It comes from the rows that the classifier held out for calibration.
+        labels_: 1 where `decision_scores_` exceed the threshold, else 0, `[n]`.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -286,7 +262,7 @@ class BESNNOutlierDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn
 def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows to calibrate on, drawn without regard to class as the guarantee requires, and all others."""
     count = round(share * rows)
-    if count < LEAST_CALIBRATION:
+    if count < 2:
         return np.arange(0), np.arange(rows)
     held_out, rest = split_indices(rows, [count], seed=seed)
     return held_out, rest
@@ -309,7 +285,6 @@ def _training_table(rows: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.fl
 
 
 def _images(rows: NDArray[Any]) -> Inputs:
-    """Return images as uint8."""
     images = rows_from_array(rows)
     for row, error in enumerate(images.errors):
         if error:

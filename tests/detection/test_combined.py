@@ -26,13 +26,6 @@ def two_scores(n: int, seed: int, strange: float = 0.0) -> dict[str, torch.Tenso
     }
 
 
-def test_surprise_at_the_reference_is_minus_log_p() -> None:
-    reference = np.random.default_rng(0).integers(0, 50, size=200).astype(float)
-    expected = -np.log((1 + (reference[None] >= reference[:, None]).sum(1)) / 201)
-    found = TailProbability(torch.from_numpy(reference)).surprise(torch.from_numpy(reference))
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
 @given(reference=NUMBERS, scores=NUMBERS)
 @example(reference=[0.0, 0.0, 0.0, 0.0, 1e-45], scores=[0.0, 1.0, 2.0, 50.0, 100.0])  # the smallest number but zero
 def test_surprise_rises_and_never_ties_beyond_the_reference(reference: list[float], scores: list[float]) -> None:
@@ -94,15 +87,13 @@ def test_a_calibrated_combination_keeps_the_false_alarm_rate() -> None:
 def test_a_saved_combination_scores_the_same() -> None:
     combined = CombinedScore(two_scores(100, 0))
     batch = two_scores(30, 1)
-    assert torch.equal(CombinedScore.from_state(combined.state()).score(batch), combined.score(batch))
+    assert torch.equal(CombinedScore(combined.state()).score(batch), combined.score(batch))
 
 
-@pytest.mark.parametrize(
-    "wrong", [torch.ones(50), torch.tensor([1.0]), torch.tensor([1.0, math.inf]), torch.empty(0), torch.ones(5, 5)]
-)
-def test_refuses_a_reference_without_a_tail(wrong: torch.Tensor) -> None:
+@pytest.mark.parametrize("wrong", [[1.0] * 50, [1.0], [1.0, math.inf], [0.0, math.nan], [], [[1.0, 2.0], [3.0, 4.0]]])
+def test_refuses_a_reference_without_a_tail(wrong: list[float]) -> None:
     with pytest.raises(InputError, match="reference scores"):
-        CombinedScore({"entropy": wrong})
+        CombinedScore({"entropy": torch.tensor(wrong)})
 
 
 def test_refuses_other_scores_than_the_reference_has() -> None:
@@ -123,12 +114,6 @@ def test_at_a_knot_the_surprise_is_that_of_the_share_at_least_as_high(reference)
     assert {reference.min(), reference.max()} <= set(tail.knots.tolist())
 
 
-@given(references, st.floats(-20, 20), st.floats(0, 5))
-def test_the_surprise_never_falls_as_the_score_rises(reference, score, step):
-    low, high = TailProbability(torch.from_numpy(reference)).surprise(torch.tensor([score, score + step], dtype=torch.float64))
-    assert 0 <= low <= high
-
-
 def test_a_rounding_error_does_not_jump_where_scores_nearly_tie():
     generator = torch.Generator().manual_seed(0)
     spread = 2 * torch.rand(700, generator=generator, dtype=torch.float64)
@@ -142,9 +127,3 @@ def test_scores_that_differ_by_rounding_alone_are_all_alike():
     tail = TailProbability(torch.tensor([2.3, 2.3000002]))
     low, high = tail.surprise(torch.tensor([2.3, 2.3000002]))
     assert float(high - low) < 0.05
-
-
-@pytest.mark.parametrize("reference", [[1.0], [1.0, 1.0], [0.0, float("nan")]])
-def test_refuses_constant_or_invalid_references(reference):
-    with pytest.raises(InputError, match="reference scores"):
-        TailProbability(torch.tensor(reference))

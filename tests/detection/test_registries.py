@@ -10,9 +10,7 @@ import torch
 
 from besnn.detection import DENSITIES, SCORES
 from besnn.detector import Detector
-from besnn.errors import BesnnError
 from besnn.export.write import export
-from besnn.training import load_recipe
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -42,13 +40,3 @@ def test_they_decide_and_are_saved_and_exported(registered: list[Detector]) -> N
         export(detector, Path("model.pt2"), "torch")
         found = torch.export.load("model.pt2").module()(torch.from_numpy(inputs))[2]
         np.testing.assert_allclose(found, detector.score(inputs), rtol=1e-4, atol=1e-4)
-
-
-def test_a_name_that_is_not_registered_is_refused_in_one_line(registered: list[Detector]) -> None:
-    content = registered[1].to_bytes()
-    del DENSITIES["centre-distance"]
-    with pytest.raises(BesnnError, match=r"^[^\n]*'centre-distance' is unknown: [^\n]*$"):
-        Detector.from_bytes(content)
-    with pytest.raises(BesnnError, match=r"'centre-distance' is unknown: use one of nearest-neighbour, "):
-        load_recipe("two-moons", ["score.densities=[centre-distance]"])
-    DENSITIES["centre-distance"] = DENSITIES["class-gaussian"]  # for monkeypatch to take back

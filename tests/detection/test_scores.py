@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import logsumexp, softmax
 from scipy.stats import entropy
 
-from besnn import detection
 from besnn.detection import scores_for
+from besnn.detection.scores import mutual_information, softmax_entropy, tempered_entropy
 from besnn.errors import InputError
 
 KINDS = ("distances", "logits", "log-likelihoods")
@@ -76,19 +76,19 @@ def test_is_never_nan(kind: str, name: str, values: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_tempered_entropy_of_far_inputs_is_log_classes(value: float, dtype: torch.dtype) -> None:
     far = torch.full((2, 1, 7), value).to(dtype)
-    torch.testing.assert_close(detection.tempered_entropy(far), torch.tensor([math.log(7)]), check_dtype=False)
+    torch.testing.assert_close(tempered_entropy(far), torch.tensor([math.log(7)]), check_dtype=False)
 
 
 @pytest.mark.parametrize("nearest", [0.0, 1e-30])
 def test_tempered_entropy_of_a_sure_input_is_zero(nearest: float) -> None:
     distances = torch.tensor([[[nearest, 1e4, math.inf]]])
-    assert detection.tempered_entropy(distances).item() == 0.0
+    assert tempered_entropy(distances).item() == 0.0
 
 
 def test_tempered_entropy_rises_smoothly_with_distance() -> None:
     away = torch.linspace(0, 30, 500, dtype=torch.float64)
     distances = torch.stack([away, away + 3], dim=-1)[None]
-    score = detection.tempered_entropy(distances)
+    score = tempered_entropy(distances)
     assert (score.diff() > -1e-15).all()
     assert score.diff().max() < 0.05
     assert score[-1].item() == pytest.approx(math.log(2))
@@ -97,9 +97,9 @@ def test_tempered_entropy_rises_smoothly_with_distance() -> None:
 @given(values=arrays(np.float32, (3, 4, 5), elements=EXTREMES))
 def test_entropies_keep_their_ranges(values: np.ndarray) -> None:
     distances = torch.from_numpy(values)
-    for score in (detection.tempered_entropy, detection.softmax_entropy):
+    for score in (tempered_entropy, softmax_entropy):
         assert ((score(distances) >= 0) & (score(distances) <= math.log(5) + 1e-7)).all()
-    disagreement = detection.mutual_information(distances)
+    disagreement = mutual_information(distances)
     assert ((disagreement >= 0) & (disagreement <= math.log(3) + 1e-6)).all()
 
 

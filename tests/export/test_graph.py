@@ -26,16 +26,15 @@ def test_nearest_neighbours(metric: str, k: int, spread: float) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7 if metric == "cosine" else 1e-4)
 
 
-@pytest.mark.parametrize("covariance", ["shared", "class"])
-def test_class_gaussians(covariance: str) -> None:
-    density = ClassGaussianDensity(covariance, shrinkage=0.1).fit(features(200, 0, 1.0), LABELS)
+def test_class_gaussians() -> None:
+    density = ClassGaussianDensity().fit(features(200, 0, 1.0), LABELS)
     batch = features(50, 1, 3.0)
     torch.testing.assert_close(density.network()(batch).float(), density.score(batch), rtol=1e-5, atol=1e-5)
 
 
 BLOCKS = {
     "nearest-neighbour at trunk.3": lambda: LayerDensity(NearestNeighbourDensity(k=3), 0, 2),
-    "class-gaussian at trunk.3+trunk": lambda: LayerDensity(ClassGaussianDensity(shrinkage=0.1), 1, 2),
+    "class-gaussian at trunk.3+trunk": lambda: LayerDensity(ClassGaussianDensity(), 1, 2),
     "nearest-neighbour at trunk": lambda: LayerDensity(NearestNeighbourDensity(k=2), 1, 3),
 }
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from besnn.errors import DataError
-from besnn.storage.tensor_file import FileKind, read_header, read_tensor_file, write_tensor_file
+from besnn.storage.tensor_file import FileKind, read_tensor_file, write_tensor_file
 
 KIND = FileKind("a-format", version=2, noun="thing", remedy="make another")
 TENSORS = {
@@ -30,13 +30,12 @@ def path(tmp_path):
 
 
 def fails(path, *words):
-    for read in (read_tensor_file, read_header) if "altered" not in words else (read_tensor_file,):
-        with pytest.raises(DataError) as caught:
-            read(path, KIND)
-        message = str(caught.value)
-        assert "\n" not in message
-        for word in words:
-            assert word in message
+    with pytest.raises(DataError) as caught:
+        read_tensor_file(path, KIND)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
 
 
 def test_what_is_written_is_read(path):
@@ -47,7 +46,6 @@ def test_what_is_written_is_read(path):
         assert torch.equal(tensors[name], value)
     assert {name: header[name] for name in HEADER} == HEADER
     assert (header["format"], header["version"]) == ("a-format", 2)
-    assert read_header(path, KIND).items() >= header.items()
 
 
 def test_the_same_content_makes_the_same_file(path, tmp_path):
@@ -107,9 +105,7 @@ def test_a_flipped_bit_anywhere_is_noticed(path):
         flipped = bytearray(whole)
         flipped[place] ^= 1 << (5 if chr(whole[place]).isalpha() else 0)  # bit 5 makes capitals of small letters
         path.write_bytes(flipped)
-        with pytest.raises(DataError) as caught:
-            read_tensor_file(path, KIND)
-        assert "\n" not in str(caught.value)
+        fails(path)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +155,7 @@ def test_invalid_versions_are_refused(version, tmp_path):
 
 def test_another_kind_of_file_says_what_it_is(path):
     with pytest.raises(DataError, match="has format 'a-format', which is not a besnn model"):
-        read_header(path, FileKind("b-format", 1, "model", "get one"))
+        read_tensor_file(path, FileKind("b-format", 1, "model", "get one"))
 
 
 def test_sizes_that_lie_are_noticed_before_anything_is_allocated(tmp_path):

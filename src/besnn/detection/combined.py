@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -17,21 +16,11 @@ SMALLEST = 1e-30  # smallest resolution of all: a number divided by less may be 
 
 
 class TailProbability:
-    """The surprise −log p of a score, with p the share of reference scores that are at least as high.
+    """The surprise −log p of a score, with p the share of `reference` scores `[n]` that are at least as high.
 
-    Between reference scores −log p is interpolated. Scores that nearly tie count as one, because otherwise a rounding error
-    in a score would be a jump in its surprise (a saturated entropy has many near ties). Beyond the largest reference score
-    the tail is exponential, with the mean excess of the highest 5 % as its scale. This tells far outliers apart, whose
-    p-values would all tie.
-
-    Args:
-        reference: `[n]` finite scores, n ≥ 2, not all equal.
-
-    Attributes:
-        reference: the scores, sorted.
-        knots: the reference scores that are distinct at the resolution.
-        surprises: −log p at the knots.
-        scale: of the exponential tail beyond the last knot.
+    Between knots −log p is interpolated. Reference scores that nearly tie make one knot, because otherwise a rounding error
+    would be a jump in surprise. Beyond the last knot the tail is exponential, with the mean excess of the highest 5 % as its
+    scale: this tells far outliers apart, whose p-values would all tie.
 
     Example:
         >>> tail = TailProbability(torch.arange(99.0))
@@ -111,16 +100,9 @@ class CombinedScore:
     An entropy detects inputs between the classes, a density inputs away from all data. As −log p they share one scale,
     whatever their units. Calibrate the combination like any other score, with `ConformalThreshold`.
 
-    The guarantee then holds no matter how the scores depend on each other: given the reference, the combination is a fixed
-    function of the input, so calibration inputs and new inputs stay exchangeable under it. This requires a reference that
-    is separate from the calibration set, whose inputs would otherwise be ranked among themselves and new ones not. Keep it
-    separate from the training set too: to a density its own training features look more ordinary than any new input.
-
     Args:
-        reference: `{name: [n]}`, scores of in-distribution inputs set aside for this.
-
-    Attributes:
-        tails: `{name: TailProbability}`.
+        reference: `{name: [n]}`, scores of in-distribution inputs, none of which was used for training or is used for
+            calibration; the guarantee then holds no matter how the scores depend on each other.
 
     Example:
         >>> ordinary = torch.arange(99.0)
@@ -142,10 +124,5 @@ class CombinedScore:
         return torch.stack([tail.surprise(scores[name]) for name, tail in self.tails.items()]).sum(dim=0)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the sorted reference scores by name, from which `from_state` restores the combination."""
+        """Return the sorted reference scores by name, from which the class makes the same combination."""
         return {name: tail.reference for name, tail in self.tails.items()}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """Restore the combination that `state` describes."""
-        return cls(state)

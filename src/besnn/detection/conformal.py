@@ -24,12 +24,7 @@ def p_values(scores: Numbers, calibration_scores: Tensor | Numbers) -> NDArray[n
 def p_values(scores: Tensor | Numbers, calibration_scores: Tensor | Numbers) -> Tensor | NDArray[np.float64]:
     """Compute conformal p-values (1 + #{calibration scores ≥ score}) / (n + 1).
 
-    Args:
-        scores: of any shape.
-        calibration_scores: `[n]` scores of held-out in-distribution inputs.
-
-    Returns:
-        p-values with the shape, type and device of the scores.
+    Scores may have any shape, calibration scores are `[n]`; p-values have the shape, type and device of the scores.
 
     Example:
         >>> p_values([0.0, 98.0, 200.0], range(99))
@@ -47,11 +42,7 @@ def p_value_of_count(at_least: Tensor, n: int, dtype: torch.dtype) -> Tensor:
 
 
 def exceeds(scores: Tensor, threshold: Tensor) -> Tensor:
-    """Apply the decision rule: out-of-distribution if and only if score > τ.
-
-    This is exactly p ≤ α for a threshold without `delta`. For continuous scores it is the same as score ≥ τ; where scores
-    tie, only this form keeps the guarantee.
-    """
+    """Apply the decision rule, score > τ, which is p ≤ α without `delta`; at ties, score ≥ τ would break the guarantee."""
     dtype = torch.promote_types(scores.dtype, threshold.dtype)
     return scores.to(dtype) > threshold.to(scores.device, dtype)
 
@@ -62,17 +53,13 @@ class ConformalThreshold:
     For inputs exchangeable with the calibration set P(false alarm) ≤ α, averaged over the draw of the calibration set.
     With `delta` the bound holds for this calibration set: with probability 1 − δ over its draw, the false-alarm rate is ≤ α.
 
-    An input is out-of-distribution if and only if score > τ, see `exceeds`.
-
     Args:
         scores: `[n]` finite calibration scores, higher = more out-of-distribution.
         alpha: the false-alarm rate α.
         delta: δ of the stronger guarantee, or None for the average one.
 
     Attributes:
-        scores: the calibration scores, sorted, `[n]`.
-        rank: τ is the rank-th smallest score.
-        threshold: τ.
+        threshold: τ, the `rank`-th smallest score; an input is out-of-distribution if and only if its score exceeds it.
 
     Example:
         >>> calibration = ConformalThreshold(range(99), alpha=0.05)
@@ -143,16 +130,7 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
 class MondrianThreshold:
     """One `ConformalThreshold` per group, so that the guarantee holds within each group.
 
-    The group must be a function of the input alone, such as the *predicted* class; the true class is not known in use.
-
-    Args:
-        scores: `[n]` finite calibration scores.
-        groups: `[n]` integers, the group of each score.
-        alpha: the false-alarm rate α within each group.
-        delta: δ of the stronger guarantee, for each group by itself, or None.
-
-    Attributes:
-        thresholds: `{group: ConformalThreshold}`.
+    Groups are integers `[n]`. The group must be a function of the input alone, such as the *predicted* class.
 
     Example:
         >>> calibration = MondrianThreshold([*range(9), *range(100, 109)], [0] * 9 + [1] * 9, alpha=0.1)
@@ -208,17 +186,10 @@ def benjamini_hochberg(p_values: Tensor, q: float) -> Tensor: ...
 @overload
 def benjamini_hochberg(p_values: Numbers, q: float) -> NDArray[np.bool_]: ...
 def benjamini_hochberg(p_values: Tensor | Numbers, q: float) -> Tensor | NDArray[np.bool_]:
-    """Select p ≤ p₍ₖ₎ with k the largest rank such that p₍ₖ₎ ≤ k q / batch (Benjamini & Hochberg 1995).
+    """Select p ≤ p₍ₖ₎ of `[batch]`, with k the largest rank such that p₍ₖ₎ ≤ k q / batch; return the mask `[batch]`.
 
-    The expected share of false selections is ≤ q, also for conformal p-values that share one calibration set: they
-    depend on each other positively, as the procedure allows (Bates et al. 2023).
-
-    Args:
-        p_values: `[batch]`.
-        q: the false-discovery rate.
-
-    Returns:
-        The mask `[batch]` of the selected inputs: a tensor for a tensor, else an array.
+    The expected share of false selections is ≤ q (Benjamini & Hochberg 1995), also for conformal p-values that share one
+    calibration set (Bates et al. 2023).
 
     Example:
         >>> benjamini_hochberg([0.01, 0.04, 0.03, 0.9], q=0.1)

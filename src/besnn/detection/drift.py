@@ -40,11 +40,10 @@ class DriftStatus:
     """The state of a stream.
 
     Attributes:
-        steps: scores seen.
         log_martingale: natural logarithm of the evidence against "nothing has changed".
         alarm_step: the first step at which the evidence reached the alarm level, or None.
         ood_rate: share of out-of-distribution inputs in the window, or None before the first score.
-        ood_rate_interval: exact (Clopper–Pearson) 95 % interval of the rate behind that share.
+        ood_rate_interval: the exact (Clopper–Pearson) 95 % interval.
     """
 
     steps: int
@@ -64,11 +63,8 @@ class DriftMonitor:
 
     Each score gets a p-value among all scores so far, including the initial ones. While the scores are exchangeable, the
     p-values are independent and uniform, so the capital of a bettor against uniformity is a martingale that starts at 1:
-    P(it *ever* reaches L) ≤ 1/L, on an endless stream (Ville). Against a fixed calibration set all p-values would
-    depend on the same draw, and the bound would fail on long streams.
-
-    Memory is constant: scores are counted in the cells of a fixed grid, and ties within a cell are broken at random,
-    which keeps the p-values exact. All arithmetic is in logarithms and counts.
+    P(it *ever* reaches L) ≤ 1/L, on an endless stream (Ville). Memory is constant: scores are counted in the cells of a
+    fixed grid, and ties within a cell are broken at random, which keeps the p-values exact.
 
     Args:
         edges: `[cells − 1]`, ascending, the grid; from any data except the initial scores and the stream.
@@ -76,7 +72,6 @@ class DriftMonitor:
         initial_scores: known before the stream; without them only a change *within* the stream can be detected.
         alarm_level: L; the probability of ever raising a false alarm is at most 1/L.
         window: over how many of the last scores the rate of out-of-distribution inputs is computed.
-        seed: of the random ties.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -140,10 +135,7 @@ class DriftMonitor:
         return cls(edges, ood_threshold, initial, alarm_level, window, seed)
 
     def update(self, scores: Tensor | Numbers) -> NDArray[np.float64]:
-        """Take scores `[n]` in order and return the log martingale after each, `[n]`.
-
-        The result does not depend on how the scores are divided among calls.
-        """
+        """Take scores `[n]` in order and return the log martingale after each, `[n]`, however they are divided among calls."""
         values = _array(scores, "scores")
         runs = [self._run(values[start : start + STEPS_AT_ONCE]) for start in range(0, len(values), STEPS_AT_ONCE)]
         return np.concatenate([np.empty(0), *runs])
@@ -209,12 +201,6 @@ class DriftMonitor:
 class ScoreCounts:
     """Scores counted in the cells of a fixed grid, and exact p-values against them.
 
-    Args:
-        edges: `[cells − 1]`, ascending.
-
-    Attributes:
-        counts: `[cells]`, the number of scores in each cell.
-
     Example:
         >>> counts = ScoreCounts(np.array([0.5]))
         >>> counts.add(np.array([0.1, 0.2, 0.9]))
@@ -224,21 +210,16 @@ class ScoreCounts:
 
     def __init__(self, edges: NDArray[np.float64]) -> None:
         self.edges = edges
-        self.counts = np.zeros(len(edges) + 1, dtype=np.int64)
+        self.counts = np.zeros(len(edges) + 1, dtype=np.int64)  # by cell
 
     def add(self, scores: NDArray[np.float64]) -> None:
         """Add scores `[n]`."""
         self.counts += np.bincount(self._cells(scores), minlength=len(self.counts))
 
     def p_values(self, scores: NDArray[np.float64], ties: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute smoothed p-values (#{higher} + u #{equal, including itself}) / #{all}, and add each score in turn.
+        """Compute smoothed p-values (#{higher} + u #{equal, including itself}) / #{all} `[n]`, and add each score in turn.
 
-        Args:
-            scores: `[n]`, in order.
-            ties: u `[n]`, independent and uniform in (0, 1].
-
-        Returns:
-            `[n]`: independent and uniform if all scores, including those counted before, are exchangeable.
+        They are independent and uniform if all scores are exchangeable and the `ties` u are independent and uniform in (0, 1].
         """
         cells = self._cells(scores)
         chunks = [slice(start, start + SCORES_AT_ONCE) for start in range(0, len(cells), SCORES_AT_ONCE)]
@@ -259,12 +240,7 @@ class ScoreCounts:
 
 
 def log_payoffs(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute the log payoff log f(p) of every bet, where f ≥ 0 has mean 1 for uniform p: `[steps]` to `[steps, BETS]`.
-
-    Example:
-        >>> np.exp(log_payoffs(np.array([0.001]))).max().round(1)
-        np.float64(50.1)
-    """
+    """Compute the log payoff log f(p) of every bet, where f ≥ 0 has mean 1 for uniform p: `[steps]` to `[steps, BETS]`."""
     p = p_values[:, None]
     shares, exponents = (grid.ravel() for grid in np.meshgrid(SHARES, EXPONENTS))
     small = np.log1p(shares * np.expm1(np.log(exponents) + (exponents - 1) * np.log(p)))
@@ -273,12 +249,7 @@ def log_payoffs(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def initial_log_capital() -> NDArray[np.float64]:
-    """Return the log capital of every bet before the first step, `[BETS]`: all but the reserve, in equal parts.
-
-    Example:
-        >>> bool(np.isclose(np.exp(initial_log_capital()).sum() + np.exp(_log_reserve(np.array(0))), 1))
-        True
-    """
+    """Return the log capital of every bet before the first step, `[BETS]`: all but the reserve, in equal parts."""
     return np.full(BETS, math.log(-math.expm1(_log_reserve(np.array(0))) / BETS))
 
 
@@ -287,15 +258,8 @@ def play(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Bet on a run of p-values: before each, the reserve releases capital to the bets in equal parts; then each bet is paid.
 
-    All in logarithms, because capital grows without bound while a change lasts.
-
-    Args:
-        log_capital: of every bet after `step` steps, `[BETS]`.
-        payoffs: log payoffs `[steps, BETS]`, at least one step.
-        step: the number of steps before.
-
-    Returns:
-        The log capital after the run, `[BETS]`, and the log of all capital, including the reserve, after each step.
+    From the log capital `[BETS]` after `step` steps and log payoffs `[steps, BETS]`, compute the log capital after the run,
+    `[BETS]`, and the log of all capital, including the reserve, after each step.
     """
     t = np.arange(step + 1, step + 1 + len(payoffs))
     log_released = _log_reserve(t - 1) + np.log(-np.expm1(_log_reserve(t) - _log_reserve(t - 1)))
@@ -308,7 +272,6 @@ def play(
 
 
 def _log_reserve(t: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the log of the capital in reserve after t steps."""
     return -RESERVE_DECAY * np.log1p((t + 1) / RESERVE_STEPS)
 
 

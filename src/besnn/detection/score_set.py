@@ -14,14 +14,7 @@ COMBINED = "combined"
 
 
 class ScoreSet:
-    """All scores of one detector by name, and the name of the one that decides.
-
-    Args:
-        evidence_kind: the method's, see `besnn.model.OODClassifier`.
-        name: the score that decides.
-        densities: fitted densities by name; see `besnn.detection.densities`.
-        combined: a combination of an evidence score with densities.
-    """
+    """All scores of one detector by name (`evidence_kind` is its method's), and the name of the one that decides."""
 
     def __init__(
         self,
@@ -40,13 +33,7 @@ class ScoreSet:
         return [*self.evidence_scores, *self.densities, *([COMBINED] if self.combined is not None else [])]
 
     def score(self, evidence: Tensor, features: Tensor, name: str | None = None) -> Tensor:
-        """Compute the score that decides, or a named one, `[batch]`.
-
-        Args:
-            evidence: `[members, batch, classes]`.
-            features: `[members, batch, d]`.
-            name: one of `names`; the score that decides unless given.
-        """
+        """Score evidence `[members, batch, classes]` and features `[members, batch, d]` as `[batch]`, by one of `names`."""
         name = self._checked(self.name if name is None else name)
         if name in self.evidence_scores:
             return self.evidence_scores[name](evidence)
@@ -78,7 +65,7 @@ class ScoreSet:
 
         densities = {name: density_from_state(name, under(f"density/{name}/")) for name in settings["densities"]}
         reference = under("combined/")
-        return cls(evidence_kind, settings["name"], densities, CombinedScore.from_state(reference) if reference else None)
+        return cls(evidence_kind, settings["name"], densities, CombinedScore(reference) if reference else None)
 
     def _checked(self, name: str) -> str:
         if name not in self.names:

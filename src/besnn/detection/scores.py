@@ -33,45 +33,29 @@ def tempered_entropy(distances: Tensor) -> Tensor:
 
 
 def softmax_entropy(distances: Tensor) -> Tensor:
-    """Compute the entropy of mean_n softmax(−d̄_n), the paper's score without its tempering, in [0, log C].
-
-    Example:
-        >>> softmax_entropy(torch.tensor([[[0.0, 9.0], [1.0, 1.0]]]))
-        tensor([0.0012, 0.6931])
-    """
+    """Compute the entropy of mean_n softmax(−d̄_n), the paper's score without its tempering, in [0, log C]."""
     return predictive_entropy(-_finite(distances))
 
 
 def kernel_confidence(distances: Tensor) -> Tensor:
-    """Compute minus the largest kernel, −max_c mean_n exp(−d̄_n), the score of DUQ, in [−1, 0].
-
-    Example:
-        >>> kernel_confidence(torch.tensor([[[0.0, 9.0], [1.0, 1.0]]]))
-        tensor([-1.0000, -0.3679])
-    """
+    """Compute minus the largest kernel, −max_c mean_n exp(−d̄_n), the score of DUQ, in [−1, 0]."""
     return -torch.exp(-_finite(distances)).mean(dim=0).amax(dim=-1)
 
 
 def smallest_distance(distances: Tensor) -> Tensor:
-    """Compute the distance to the nearest class, min_c mean_n d̄_n; unlike the kernel it tells far from very far.
-
-    Example:
-        >>> smallest_distance(torch.tensor([[[0.0, 9.0], [800.0, 900.0]]]))
-        tensor([  0., 800.])
-    """
+    """Compute the distance to the nearest class, min_c mean_n d̄_n; unlike the kernel it tells far from very far."""
     return _finite(distances).mean(dim=0).amin(dim=-1)
 
 
 def mutual_information(distances: Tensor) -> Tensor:
     """Compute the disagreement of the members, as `logit_mutual_information` with p_n = softmax(−d̄_n).
 
-    The tempered softmax would not do: far from the data it is uniform in every member, so that they would seem to agree.
-
     Example:
         >>> agree, disagree = [[0.0, 99.0], [0.0, 99.0]], [[0.0, 99.0], [99.0, 0.0]]
         >>> mutual_information(torch.tensor([agree, disagree]).transpose(0, 1))
         tensor([0.0000, 0.6931])
     """
+    # Tempered, the softmax is uniform far from the data in every member, so that they would seem to agree.
     return logit_mutual_information(-_finite(distances))
 
 
@@ -79,52 +63,28 @@ def predictive_entropy(logits: Tensor) -> Tensor:
     """Compute the entropy of the mean predictive distribution, mean_n softmax(logits_n), in [0, log C].
 
     Log-likelihoods serve too, with equal class priors.
-
-    Example:
-        >>> predictive_entropy(torch.tensor([[[9.0, 0.0], [1.0, 1.0]]]))
-        tensor([0.0012, 0.6931])
     """
     return _entropy(_finite(logits).softmax(dim=-1).mean(dim=0))
 
 
 def max_softmax_probability(logits: Tensor) -> Tensor:
-    """Compute minus the largest mean probability, −max_c mean_n softmax(logits_n) (Hendrycks & Gimpel 2017).
-
-    Example:
-        >>> max_softmax_probability(torch.tensor([[[9.0, 0.0], [1.0, 1.0]]]))
-        tensor([-0.9999, -0.5000])
-    """
+    """Compute minus the largest mean probability, −max_c mean_n softmax(logits_n) (Hendrycks & Gimpel 2017)."""
     return -_finite(logits).softmax(dim=-1).mean(dim=0).amax(dim=-1)
 
 
 def energy(logits: Tensor) -> Tensor:
-    """Compute the free energy −logsumexp_c(logits_n), averaged over the members (Liu et al. 2020).
-
-    Example:
-        >>> energy(torch.tensor([[[9.0, 0.0], [1.0, 1.0]]]))
-        tensor([-9.0001, -1.6931])
-    """
+    """Compute the free energy −logsumexp_c(logits_n), averaged over the members (Liu et al. 2020)."""
     return -_finite(logits).logsumexp(dim=-1).mean(dim=0)
 
 
 def logit_mutual_information(logits: Tensor) -> Tensor:
-    """Compute the disagreement of the members, H(mean_n p_n) − mean_n H(p_n) with p_n = softmax(logits_n), in [0, log N].
-
-    Example:
-        >>> logit_mutual_information(torch.tensor([[[99.0, 0.0]], [[0.0, 99.0]]]))
-        tensor([0.6931])
-    """
+    """Compute the disagreement of the members, H(mean_n p_n) − mean_n H(p_n) with p_n = softmax(logits_n), in [0, log N]."""
     probabilities = _finite(logits).softmax(dim=-1)
     return (_entropy(probabilities.mean(dim=0)) - _entropy(probabilities).mean(dim=0)).clamp_min(0.0)
 
 
 def negative_log_likelihood(log_likelihoods: Tensor) -> Tensor:
-    """Compute minus the log-likelihood of the predicted class, −max_c log mean_n p_n(x | c).
-
-    Example:
-        >>> negative_log_likelihood(torch.tensor([[[-1.0, -40.0], [-500.0, -600.0]]]))
-        tensor([  1., 500.])
-    """
+    """Compute minus the log-likelihood of the predicted class, −max_c log mean_n p_n(x | c)."""
     mixture = _finite(log_likelihoods).logsumexp(dim=0) - math.log(log_likelihoods.shape[0])
     return -mixture.amax(dim=-1)
 

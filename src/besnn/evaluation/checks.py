@@ -13,14 +13,7 @@ _ROW_SUM_TOLERANCE = 1e-3  # probabilities may come from bfloat16 or a text file
 
 
 def as_scores(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Return OOD scores as float64 ``[n]``, n ≥ 1.
-
-    Infinite scores are allowed: a distance that overflows is still more unusual than any finite one, and every metric
-    here depends on the order alone. NaN has no order and is refused.
-
-    >>> as_scores([0.5, float("inf")], "in_scores")
-    array([0.5, inf])
-    """
+    """Return OOD scores as float64 ``[n]``, n ≥ 1; infinite ones have an order and are allowed, NaN is not."""
     scores = _as_float(values, name)
     if scores.ndim != 1:
         raise InputError(f"{name} has shape {list(scores.shape)}: give one score per input, shape [n]")
@@ -33,11 +26,7 @@ def as_scores(values: npt.ArrayLike, name: str) -> FloatArray:
 
 
 def as_labels(values: npt.ArrayLike, name: str, num_classes: int) -> IntArray:
-    """Return class indices as int64 ``[n]``, n ≥ 1, each in [0, num_classes).
-
-    >>> as_labels([0, 2], "labels", num_classes=3)
-    array([0, 2])
-    """
+    """Return class indices as int64 ``[n]``, n ≥ 1, each in [0, num_classes)."""
     labels = as_numpy(values, name)
     if labels.ndim != 1 or labels.size == 0:
         raise InputError(f"{name} has shape {list(labels.shape)}: give one class index per input, shape [n], n ≥ 1")
@@ -50,21 +39,15 @@ def as_labels(values: npt.ArrayLike, name: str, num_classes: int) -> IntArray:
 
 
 def as_probabilities(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Return class probabilities as float64 ``[n, classes]``, n ≥ 1: in [0, 1], each row summing to 1.
-
-    >>> as_probabilities([[0.25, 0.75]], "probabilities")
-    array([[0.25, 0.75]])
-    """
+    """Return class probabilities as float64 ``[n, classes]``, n ≥ 1: in [0, 1], each row summing to 1."""
     probabilities = _as_float(values, name)
     if probabilities.ndim != 2 or probabilities.size == 0:
         raise InputError(f"{name} has shape {list(probabilities.shape)}: give [n, classes], n ≥ 1")
     row_sums = probabilities.sum(axis=1)
     wrong = np.flatnonzero(~((np.abs(row_sums - 1) <= _ROW_SUM_TOLERANCE) & (probabilities >= 0).all(axis=1)))
     if wrong.size:
-        raise InputError(
-            f"{name} row {wrong[0]} is not a distribution (sum {row_sums[wrong[0]]:.4g}): "
-            "normalise over classes, e.g. with a softmax"
-        )
+        total = f"{row_sums[wrong[0]]:.4g}"
+        raise InputError(f"{name} row {wrong[0]} is not a distribution (sum {total}): normalise over classes, as by a softmax")
     return probabilities
 
 

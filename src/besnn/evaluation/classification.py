@@ -1,7 +1,7 @@
 """Quality of class predictions and their probabilities, on in-distribution inputs with known labels."""
 
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,6 @@ import sklearn.metrics
 from besnn.checks import check_same_length
 from besnn.errors import InputError
 from besnn.evaluation.checks import FloatArray, IntArray, as_labels, as_probabilities
-
-Binning = Literal["width", "mass"]
 
 
 class ClassificationMetrics(TypedDict):
@@ -40,68 +38,28 @@ class CalibrationBins:
 
 
 def classification_metrics(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> ClassificationMetrics:
-    """Compute accuracy, negative log-likelihood, expected calibration error (15 equal-width bins) and Brier score.
+    """Compute the figures of labels ``[n]`` and probabilities ``[n, classes]``.
+
+    - ``nll``: mean −log p(label), in nats; a probability below float64's epsilon counts as epsilon, as in scikit-learn.
+    - ``ece``: expected calibration error (Guo et al. 2017), with 15 bins of equal width.
+    - ``brier``: mean squared distance of the probabilities from the one-hot label, summed over classes: in [0, 2].
 
     >>> classification_metrics([0, 1], [[1.0, 0.0], [0.5, 0.5]])["accuracy"]
     0.5
     """
+    truth, predicted = _checked(labels, probabilities)
+    of_label = predicted[np.arange(truth.size), truth]
+    errors = predicted - np.eye(predicted.shape[1])[truth]
     return ClassificationMetrics(
-        accuracy=accuracy(labels, probabilities),
-        nll=negative_log_likelihood(labels, probabilities),
-        ece=expected_calibration_error(labels, probabilities),
-        brier=brier_score(labels, probabilities),
+        accuracy=float(np.mean(predicted.argmax(axis=1) == truth)),
+        nll=float(-np.log(np.maximum(of_label, np.finfo(np.float64).eps)).mean()),
+        ece=calibration_bins(truth, predicted).calibration_error,
+        brier=float(np.square(errors).sum(axis=1).mean()),
     )
 
 
-def accuracy(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Compute the share of inputs whose most probable class is the label; labels ``[n]``, probabilities ``[n, classes]``.
-
-    >>> accuracy([0, 1], [[0.9, 0.1], [0.2, 0.8]])
-    1.0
-    """
-    truth, predicted = _checked(labels, probabilities)
-    return float(np.mean(predicted.argmax(axis=1) == truth))
-
-
-def negative_log_likelihood(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Compute the mean −log p(label), in nats; a probability below float64's epsilon counts as epsilon, as in scikit-learn.
-
-    >>> round(negative_log_likelihood([0], [[0.5, 0.5]]), 4)
-    0.6931
-    """
-    truth, predicted = _checked(labels, probabilities)
-    of_label = predicted[np.arange(truth.size), truth]
-    return float(-np.log(np.maximum(of_label, np.finfo(np.float64).eps)).mean())
-
-
-def brier_score(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Compute the mean squared distance of the probabilities from the one-hot label, summed over classes: in [0, 2].
-
-    >>> brier_score([0], [[0.5, 0.5]])
-    0.5
-    """
-    truth, predicted = _checked(labels, probabilities)
-    errors = predicted - np.eye(predicted.shape[1])[truth]
-    return float(np.square(errors).sum(axis=1).mean())
-
-
-def expected_calibration_error(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int = 15, binning: Binning = "width"
-) -> float:
-    """Compute the expected calibration error (Guo et al. 2017); ``binning="mass"`` uses bins of equal counts.
-
-    >>> round(expected_calibration_error([0, 0], [[0.9, 0.1], [0.9, 0.1]]), 4)
-    0.1
-    """
-    return calibration_bins(labels, probabilities, bins, binning).calibration_error
-
-
-def calibration_bins(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int = 15, binning: Binning = "width"
-) -> CalibrationBins:
-    """Group inputs by confidence, the probability of the predicted class, into half-open bins (low, high].
-
-    Inputs of equal confidence share a bin, so ``binning="mass"`` may give fewer bins than requested.
+def calibration_bins(labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int = 15) -> CalibrationBins:
+    """Group inputs by confidence, the probability of the predicted class, into bins (low, high] of equal width.
 
     >>> calibration_bins([0, 1], [[0.9, 0.1], [0.6, 0.4]], bins=2).counts
     array([0, 2])
@@ -110,13 +68,11 @@ def calibration_bins(
     if bins < 1:
         raise InputError(f"bins={bins}: give at least 1")
     confidence = predicted.max(axis=1)
-    grid = np.linspace(0, 1, bins + 1)
-    edges = grid if binning == "width" else np.unique([0.0, *np.quantile(confidence, grid[1:-1]), 1.0])
-    inner_edges = edges[1:-1]
-    bin_of = np.searchsorted(inner_edges, confidence, side="left")
-    counts = np.bincount(bin_of, minlength=edges.size - 1)
-    hits = np.bincount(bin_of, weights=predicted.argmax(axis=1) == truth, minlength=counts.size)
-    confidences = np.bincount(bin_of, weights=confidence, minlength=counts.size)
+    edges = np.linspace(0, 1, bins + 1)
+    bin_of = np.searchsorted(edges[1:-1], confidence, side="left")
+    counts = np.bincount(bin_of, minlength=bins)
+    hits = np.bincount(bin_of, weights=predicted.argmax(axis=1) == truth, minlength=bins)
+    confidences = np.bincount(bin_of, weights=confidence, minlength=bins)
     occupied = np.where(counts > 0, counts, np.nan)
     return CalibrationBins(edges, counts, confidence=confidences / occupied, accuracy=hits / occupied)
 

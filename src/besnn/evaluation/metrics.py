@@ -11,8 +11,6 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from besnn.evaluation.checks import FloatArray, IntArray, as_scores
 
-_SHARE_ACCEPTED_PERCENT = 95
-
 
 class OODFigures(TypedDict):
     """The figures of one in-distribution set against one OOD set."""
@@ -32,7 +30,7 @@ class OODMetrics(OODFigures):
 
 
 def ood_metrics(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> OODMetrics:
-    """Compute AUROC, AUPR both ways and FPR95 both ways, with ties handled exactly.
+    """Compute AUROC, AUPR both ways and FPR95 both ways, of in-distribution scores ``[n_in]`` and OOD scores ``[n_out]``.
 
     - ``auroc``: probability that an OOD input scores above an in-distribution one, ties counting one half.
     - ``aupr_in``, ``aupr_out``: average precision with in-distribution or OOD as the positive class. Both depend on
@@ -42,10 +40,6 @@ def ood_metrics(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> OODMetri
 
     For ``fpr95`` the threshold is the smallest one that accepts *at least* 95 % of the in-distribution inputs, and
     inputs that tie with it are accepted together; ``fpr95_ood`` is its mirror image. Nothing is interpolated.
-
-    Args:
-        in_scores: ``[n_in]``, scores of in-distribution inputs. Infinities are allowed, NaN is not.
-        out_scores: ``[n_out]``, scores of OOD inputs.
 
     >>> figures = ood_metrics([0.1, 0.2, 0.3, 0.4], [0.35, 0.8, 0.9, 0.9])
     >>> figures["auroc"], figures["fpr95"], figures["fpr95_ood"]
@@ -58,22 +52,14 @@ def ood_metrics(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> OODMetri
 
 
 def dense_ranks(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> tuple[IntArray, IntArray]:
-    """Return the ranks of both sets among their distinct scores, ``[n_in]`` and ``[n_out]``, from 0.
-
-    >>> [ranks.tolist() for ranks in dense_ranks([0.5, 2.0], [2.0, 7.0])]
-    [[0, 1], [1, 2]]
-    """
+    """Return the ranks of both sets among their distinct scores, ``[n_in]`` and ``[n_out]``, from 0."""
     inside, outside = as_scores(in_scores, "in_scores"), as_scores(out_scores, "out_scores")
     ranks = np.unique(np.concatenate([inside, outside]), return_inverse=True)[1]
     return ranks[: inside.size], ranks[inside.size :]
 
 
 def figures_of_counts(in_counts: IntArray, out_counts: IntArray) -> OODFigures:
-    """Compute the figures from how often each distinct score occurs, ``[distinct scores]``, by ascending score.
-
-    >>> figures_of_counts(np.array([2, 0]), np.array([0, 3]))["auroc"]
-    1.0
-    """
+    """Compute the figures from how often each distinct score occurs, ``[distinct scores]``, by ascending score."""
     in_below = np.cumsum(in_counts) - in_counts / 2  # ties count one half
     aupr_in, fpr95 = _average_precision_and_fpr(in_counts, out_counts)
     aupr_out, fpr95_ood = _average_precision_and_fpr(out_counts[::-1], in_counts[::-1])
@@ -90,32 +76,18 @@ def _average_precision_and_fpr(positives: IntArray, negatives: IntArray) -> tupl
 
 
 def required_positives(n: int) -> int:
-    """Return the smallest count that is at least 95 % of n, in integers (0.95 has no exact float).
-
-    >>> required_positives(20), required_positives(21)
-    (19, 20)
-    """
-    return -(-_SHARE_ACCEPTED_PERCENT * n // 100)
+    """Return the smallest count that is at least 95 % of n, in integers (0.95 has no exact float)."""
+    return -(-95 * n // 100)
 
 
 def roc_points(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the ROC curve: share of in-distribution flagged, and of OOD caught, as the threshold falls.
-
-    >>> false_alarms, caught = roc_points([0.1, 0.2], [0.3, 0.4])
-    >>> false_alarms.tolist(), caught.tolist()
-    ([0.0, 0.0, 0.0, 1.0], [0.0, 0.5, 1.0, 1.0])
-    """
+    """Return the ROC curve: share of in-distribution flagged, and of OOD caught, as the threshold falls."""
     false_alarms, caught, _ = roc_curve(*_as_ranking_problem(in_scores, out_scores))
     return false_alarms, caught
 
 
 def precision_recall_points(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the precision-recall curve with OOD as the positive class: recall and precision as the threshold falls.
-
-    >>> recall, precision = precision_recall_points([0.1, 0.2], [0.3, 0.4])
-    >>> recall.tolist(), precision.tolist()
-    ([0.0, 0.5, 1.0, 1.0], [1.0, 1.0, 1.0, 0.5])
-    """
+    """Return the precision-recall curve with OOD as the positive class: recall and precision as the threshold falls."""
     precision, recall, _ = precision_recall_curve(*_as_ranking_problem(in_scores, out_scores), drop_intermediate=True)
     return recall[::-1], precision[::-1]
 

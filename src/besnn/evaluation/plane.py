@@ -16,12 +16,7 @@ from besnn.evaluation.checks import FloatArray, as_scores
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """A rectangular grid: ``xs`` ``[width]`` and ``ys`` ``[height]``, both ascending.
-
-    >>> Plane(np.array([0.0, 1.0]), np.array([5.0])).points
-    array([[0., 5.],
-           [1., 5.]])
-    """
+    """A rectangular grid: ``xs`` ``[width]`` and ``ys`` ``[height]``, both ascending."""
 
     xs: FloatArray
     ys: FloatArray
@@ -49,9 +44,8 @@ class Plane:
         """Lay out values at `points` as ``[height, width]``."""
         flat = as_scores(values, "values")
         if flat.size != self.xs.size * self.ys.size:
-            raise InputError(
-                f"{flat.size} values for a grid of {self.xs.size} × {self.ys.size} points: give one value per point"
-            )
+            size = f"{self.xs.size} × {self.ys.size}"
+            raise InputError(f"{flat.size} values for a grid of {size} points: give one value per point")
         return flat.reshape(self.ys.size, self.xs.size)
 
 
@@ -67,16 +61,9 @@ class Ring(NamedTuple):
 def confidence_by_distance(
     points: npt.ArrayLike, confidence: npt.ArrayLike, data: npt.ArrayLike, edges: Sequence[float]
 ) -> list[Ring]:
-    """Compute the mean confidence in rings at increasing distance from the data.
+    """Compute the mean confidence ``[m]`` at points ``[m, 2]`` in rings at increasing distance from the data ``[n, 2]``.
 
-    Args:
-        points: ``[m, 2]``, where the confidence was evaluated, such as `Plane.points`.
-        confidence: ``[m]``.
-        data: ``[n, 2]``, the training points.
-        edges: ascending distances that bound the rings, such as ``(0, 0.25, 0.5, 1, 2)``.
-
-    Returns:
-        One `Ring` per pair of consecutive edges; the mean of a ring without points is NaN.
+    There is one ring per pair of consecutive ``edges``, in ascending order; the mean of a ring without points is NaN.
 
     >>> confidence_by_distance([[0, 0], [1, 0], [3, 0]], [0.9, 0.7, 0.1], data=[[0, 0]], edges=(0, 2, 4))
     [Ring(inner=0.0, outer=2.0, mean_confidence=0.8, n=2), Ring(inner=2.0, outer=4.0, mean_confidence=0.1, n=1)]
@@ -96,20 +83,12 @@ def confidence_by_distance(
 
 
 def share_confident(confidence: npt.ArrayLike, above: float = 0.5) -> float:
-    """Compute the share of the plane whose confidence exceeds ``above``.
-
-    >>> share_confident([0.2, 0.6, 0.9, 0.5])
-    0.5
-    """
+    """Compute the share of the plane whose confidence exceeds ``above``."""
     return float(np.mean(as_scores(confidence, "confidence") > above))
 
 
 def as_points(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Return finite points of the plane as float64 ``[n, 2]``, n ≥ 1.
-
-    >>> as_points([[0, 1]], "data")
-    array([[0., 1.]])
-    """
+    """Return finite points of the plane as float64 ``[n, 2]``, n ≥ 1."""
     points = as_numpy(values, name)
     if points.ndim != 2 or points.shape[1] != 2 or not len(points):
         raise InputError(f"{name} has shape {list(points.shape)}: give points of the plane, [n, 2], n ≥ 1")

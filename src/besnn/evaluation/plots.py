@@ -39,11 +39,7 @@ _CLASS_MARKERS = ("o", "^", "s", "D")
 
 @house_style()
 def roc_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, npt.ArrayLike]) -> Figure:
-    """Draw the ROC curve of each OOD set: the share of unknown inputs caught against the share of known inputs flagged.
-
-    >>> roc_curves([0.1, 0.2], {"noise": [0.3, 0.4]}).axes[0].get_legend().get_texts()[0].get_text()
-    'noise'
-    """
+    """Draw the ROC curve of each OOD set: the share of unknown inputs caught against the share of known inputs flagged."""
     figure = new_figure(4.2, 3.8)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color=GUIDE_COLOUR, linewidth=0.8, linestyle="dotted")
@@ -56,11 +52,7 @@ def roc_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, npt.ArrayLike]
 
 @house_style()
 def precision_recall_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, npt.ArrayLike]) -> Figure:
-    """Draw the precision-recall curve of each OOD set, with unknown inputs as the positive class.
-
-    >>> precision_recall_curves([0.1, 0.2], {"noise": [0.3, 0.4]}).axes[0].get_ylabel()
-    'flagged inputs that are unknown'
-    """
+    """Draw the precision-recall curve of each OOD set, with unknown inputs as the positive class."""
     figure = new_figure(4.2, 3.8)
     axes = figure.add_subplot()
     for index, (name, scores) in enumerate(_checked(out_scores).items()):
@@ -78,16 +70,11 @@ def score_histograms(
     score_name: str = "score",
     bins: int = 40,
 ) -> Figure:
-    """Draw histograms of known and unknown scores and τ, one panel per OOD set, with the same axes.
-
-    Infinite scores are drawn in the outermost bins.
-
-    >>> len(score_histograms([0.1, 0.2], {"noise": [0.3, 0.4], "other": [0.9]}, threshold=0.25).axes)
-    2
-    """
+    """Draw histograms of known and unknown scores and τ, one panel per OOD set; infinite scores are in the outermost bins."""
     known = as_scores(in_scores, "in_scores")
     unknown = _checked(out_scores)
-    edges = _common_edges([known, *unknown.values()], bins)
+    every = np.concatenate([known, *unknown.values()])
+    edges = np.histogram_bin_edges(every[np.isfinite(every)], bins)
     columns = min(len(unknown), _MAX_COLUMNS)
     rows = math.ceil(len(unknown) / columns)
     figure = new_figure(max(2.9 * columns, 4.2), 2.6 * rows)
@@ -123,25 +110,13 @@ def _line(name: str, index: int) -> dict[str, Any]:
     }
 
 
-def _common_edges(samples: list[FloatArray], bins: int) -> FloatArray:
-    every = np.concatenate(samples)
-    finite = every[np.isfinite(every)]
-    edges: FloatArray = np.histogram_bin_edges(finite, bins)
-    return edges
-
-
 def _shares(scores: FloatArray, edges: FloatArray) -> FloatArray:
     return np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0] / scores.size
 
 
 @house_style()
 def reliability_diagram(bins: CalibrationBins) -> Figure:
-    """Draw accuracy against confidence, and below it the share of inputs in each bin.
-
-    >>> from besnn.evaluation import calibration_bins
-    >>> len(reliability_diagram(calibration_bins([0, 1], [[0.9, 0.1], [0.2, 0.8]])).axes)
-    2
-    """
+    """Draw accuracy against confidence, and below it the share of inputs in each bin."""
     figure = new_figure(4.2, 4.6)
     upper, lower = figure.subplots(2, 1, height_ratios=[3.4, 1])
     left, right = bins.edges[:-1], bins.edges[1:]
@@ -159,11 +134,7 @@ def reliability_diagram(bins: CalibrationBins) -> Figure:
 
 @house_style()
 def confusion_heat_map(counts: npt.ArrayLike, class_names: Sequence[str]) -> Figure:
-    """Draw a confusion matrix ``[classes, classes]``, row = true class, shaded by the share of its row.
-
-    >>> confusion_heat_map([[9, 1], [0, 10]], ["cat", "dog"]).axes[0].get_xlabel()
-    'predicted class'
-    """
+    """Draw a confusion matrix ``[classes, classes]``, row = true class, shaded by the share of its row."""
     matrix = np.asarray(counts)
     classes = len(class_names)
     if matrix.shape != (classes, classes):
@@ -196,15 +167,11 @@ def image_grid(images: npt.ArrayLike, captions: Sequence[str]) -> Figure:
 
     One channel is drawn in grey, three in colour, any other number as their mean. Bytes are shown unchanged, other values
     are stretched to the range of the image.
-
-    >>> len(image_grid(np.zeros((7, 1, 8, 8), dtype=np.uint8), ["zero"] * 7).axes)
-    7
     """
     pictures = as_numpy(images, "images")
     if pictures.ndim != 4 or len(pictures) == 0 or len(pictures) != len(captions):
-        raise InputError(
-            f"images of shape {list(pictures.shape)} with {len(captions)} captions: give [n, c, h, w], n ≥ 1, one caption each"
-        )
+        found = f"images of shape {list(pictures.shape)} with {len(captions)} captions"
+        raise InputError(f"{found}: give [n, c, h, w], n ≥ 1, and one caption per image")
     columns = min(len(pictures), _IMAGES_PER_ROW)
     rows = math.ceil(len(pictures) / columns)
     caption_lines = max(caption.count("\n") + 1 for caption in captions)
@@ -236,19 +203,7 @@ def _displayable(picture: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 def confidence_map(
     plane: Plane, confidence: npt.ArrayLike, data: npt.ArrayLike, labels: npt.ArrayLike, title: str = ""
 ) -> Figure:
-    """Draw confidence over a plane: purple is low, yellow is high, a white line at 0.5; one marker per class.
-
-    Args:
-        plane: the grid.
-        confidence: ``[height · width]``, of each of ``plane.points``, in [0, 1].
-        data: ``[n, 2]``, the points to draw on top.
-        labels: ``[n]``, their classes.
-        title: of the picture.
-
-    >>> plane = Plane.around([[0.0, 0.0], [1.0, 1.0]], resolution=3)
-    >>> len(confidence_map(plane, [0.5] * 9, [[0.0, 0.0], [1.0, 1.0]], [0, 1]).axes)
-    2
-    """
+    """Draw confidence in [0, 1] at ``plane.points``, a white line at 0.5, and on top data ``[n, 2]`` with labels ``[n]``."""
     return confidence_maps(plane, [(title, confidence)], data, labels)
 
 
@@ -285,12 +240,5 @@ def confidence_maps(
 def _draw_points(axes: Axes, points: FloatArray, classes: npt.NDArray[np.integer]) -> None:
     for index, label in enumerate(np.unique(classes)):
         mine = points[classes == label]
-        axes.scatter(
-            mine[:, 0],
-            mine[:, 1],
-            s=9,
-            marker=_CLASS_MARKERS[index % len(_CLASS_MARKERS)],
-            color=_CLASS_COLOURS[index % len(_CLASS_COLOURS)],
-            edgecolors="#444444",
-            linewidths=0.4,
-        )
+        marker, colour = (each[index % len(each)] for each in (_CLASS_MARKERS, _CLASS_COLOURS))
+        axes.scatter(mine[:, 0], mine[:, 1], s=9, marker=marker, color=colour, edgecolors="#444444", linewidths=0.4)

@@ -40,22 +40,6 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters["percent"] = percent
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure as it appears on the page."""
-
-    address: str
-    alt: str
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Rows of a table of inputs."""
-
-    header: list[str]
-    rows: list[list[str]]
-
-
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Some inputs of one set, images ``[k, c, h, w]`` or table rows ``[k, d]``, with facts about each."""
@@ -76,10 +60,8 @@ def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> Path:
 def render_report(evaluation: Evaluation) -> str:
     """Render the report as HTML.
 
-    >>> from besnn.evaluation import ScoredSet
     >>> answers = ScoredSet([[0.9, 0.1]], {"entropy": [0.3]}, p_values=[0.7], is_ood=[0])
-    >>> sets = {"noise": answers}
-    >>> pets = Evaluation("Pets", "duq", ["cat", "dog"], 0.05, 0.6, "entropy", "photos", answers, [0], sets)
+    >>> pets = Evaluation("Pets", "duq", ["cat", "dog"], 0.05, 0.6, "entropy", "photos", answers, [0], {"noise": answers})
     >>> "<h1>Pets</h1>" in render_report(pets)
     True
     """
@@ -97,40 +79,30 @@ def render_report(evaluation: Evaluation) -> str:
 
 
 def render_page(template: str, **context: object) -> str:
-    """Render a template of ``templates/``.
-
-    >>> render_page("page.html.j2").splitlines()[:2]
-    ['<!doctype html>', '<html lang="en">']
-    """
+    """Render a template of ``templates/``."""
     return _TEMPLATES.get_template(template).render(**context)
 
 
-def _pictures(evaluation: Evaluation) -> dict[str, Picture]:
+def _pictures(evaluation: Evaluation) -> dict[str, dict[str, str]]:
     known = evaluation.known.scores[evaluation.default_score]
     unknown = {name: answers.scores[evaluation.default_score] for name, answers in evaluation.unknown.items()}
-    sets = ", ".join(unknown)
-    counts = confusion_matrix(evaluation.labels, evaluation.known.probabilities)
+    sets, tau = ", ".join(unknown), evaluation.threshold
+    predictions = evaluation.labels, evaluation.known.probabilities
+    histograms = score_histograms(known, unknown, tau, evaluation.default_score)
+    confusion = confusion_heat_map(confusion_matrix(*predictions), evaluation.class_names)
+    precision_recall = precision_recall_curves(known, unknown)
+    reliability = reliability_diagram(calibration_bins(*predictions))
     return {
         "roc": _picture(roc_curves(known, unknown), f"ROC curves of known inputs against {sets}"),
-        "precision_recall": _picture(
-            precision_recall_curves(known, unknown), f"Precision-recall curves of known inputs against {sets}"
-        ),
-        "histograms": _picture(
-            score_histograms(known, unknown, evaluation.threshold, evaluation.default_score),
-            f"Histograms of the score of known inputs and of {sets}, with the threshold τ = {evaluation.threshold:.3g}",
-        ),
-        "reliability": _picture(
-            reliability_diagram(calibration_bins(evaluation.labels, evaluation.known.probabilities)),
-            "Reliability diagram: accuracy of known inputs by confidence",
-        ),
-        "confusion": _picture(
-            confusion_heat_map(counts, evaluation.class_names), "Confusion matrix: true class against predicted class"
-        ),
+        "precision_recall": _picture(precision_recall, f"Precision-recall curves of known inputs against {sets}"),
+        "histograms": _picture(histograms, f"Histograms of the score of known inputs and of {sets}, with τ = {tau:.3g}"),
+        "reliability": _picture(reliability, "Reliability diagram: accuracy of known inputs by confidence"),
+        "confusion": _picture(confusion, "Confusion matrix: true class against predicted class"),
     }
 
 
-def _picture(figure: Figure, alt: str) -> Picture:
-    return Picture(as_data_uri(figure), alt)
+def _picture(figure: Figure, alt: str) -> dict[str, str]:
+    return {"address": as_data_uri(figure), "alt": alt}
 
 
 def _shown(examples: Examples, evaluation: Evaluation) -> dict[str, object]:
@@ -148,7 +120,7 @@ def _caption(fact: Mapping[str, str]) -> list[str]:
     return [fact["input"], *true_class, *mistaken, f"{fact['score']}, {fact['decision']}"]
 
 
-def _listing(examples: Examples, evaluation: Evaluation) -> Listing:
+def _listing(examples: Examples, evaluation: Evaluation) -> dict[str, object]:
     width = examples.inputs.shape[1]
     features = evaluation.feature_names or [f"feature {index}" for index in range(width)]
     more = [f"… {width - _SHOWN_FEATURES} more"] if width > _SHOWN_FEATURES else []
@@ -156,7 +128,7 @@ def _listing(examples: Examples, evaluation: Evaluation) -> Listing:
         [*fact.values(), *(f"{value:.4g}" for value in values[:_SHOWN_FEATURES]), *("" for _ in more)]
         for fact, values in zip(examples.facts, examples.inputs, strict=True)
     ]
-    return Listing([*examples.facts[0], *features[:_SHOWN_FEATURES], *more], rows)
+    return {"header": [*examples.facts[0], *features[:_SHOWN_FEATURES], *more], "rows": rows}
 
 
 def _flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -175,10 +147,9 @@ def extreme_examples(evaluation: Evaluation, count: int = 12) -> Iterator[Exampl
     known = evaluation.known
     if known.inputs is not None:
         chosen = np.argsort(-known.scores[evaluation.default_score], kind="stable")[:count]
-        true_classes = [evaluation.class_names[label] for label in evaluation.labels[chosen]]
-        facts = _facts(evaluation, known, chosen)
         labelled = [
-            {"input": fact["input"], "true class": name, **fact} for name, fact in zip(true_classes, facts, strict=True)
+            {"input": fact["input"], "true class": evaluation.class_names[evaluation.labels[row]], **fact}
+            for row, fact in zip(chosen, _facts(evaluation, known, chosen), strict=True)
         ]
         yield Examples(f"The most unusual known inputs ({evaluation.known_name})", known.inputs[chosen], labelled)
     for name, answers in evaluation.unknown.items():

@@ -44,11 +44,8 @@ class ScoredSet:
         scores: score name → ``[n]``; higher = more out-of-distribution.
         p_values: ``[n]``, of the default score.
         is_ood: ``[n]``, the decisions.
-        inputs: the inputs themselves, for examples in the report: images ``[n, c, h, w]`` or table rows ``[n, d]``.
+        inputs: for examples in the report: images ``[n, c, h, w]`` or table rows ``[n, d]``.
         names: name of each input, such as its file name; the row number unless given.
-
-    >>> ScoredSet([[0.1, 0.9]], {"entropy": [0.3]}, p_values=[0.5], is_ood=[False]).predictions
-    array([1])
     """
 
     probabilities: FloatArray
@@ -125,18 +122,12 @@ class Evaluation:
     """A detector evaluated on labelled known inputs and on sets of unknown inputs.
 
     Args:
-        title: name of the detector for readers.
-        method: name of its method, such as ``be-snn``.
-        class_names: one name per class.
         alpha: the false-alarm rate that the detector was calibrated for.
         threshold: τ; an input is out-of-distribution if its default score exceeds it.
         default_score: the score that decides; a key of every set's ``scores``.
-        known_name: name of the in-distribution set.
-        known: the results on it.
-        labels: its true classes, ``[n]``.
+        known: the results on the in-distribution set, whose true classes are ``labels`` ``[n]``.
         unknown: OOD set name → the results on it.
         provenance: where the detector and this evaluation come from; plain JSON values, nested or not.
-        feature_names: names of a table's columns.
 
     >>> known = ScoredSet([[0.9, 0.1], [0.2, 0.8]], {"entropy": [0.3, 0.5]}, p_values=[0.7, 0.3], is_ood=[0, 0])
     >>> noise = ScoredSet([[0.5, 0.5]], {"entropy": [0.7]}, p_values=[0.01], is_ood=[1])
@@ -170,15 +161,11 @@ class Evaluation:
         names = set(self.known.scores)
         for set_name, answers in [(self.known_name, self.known), *self.unknown.items()]:
             if answers.probabilities.shape[1] != len(self.class_names):
-                raise InputError(
-                    f"{set_name!r} has probabilities of {answers.probabilities.shape[1]} classes, "
-                    f"but there are {len(self.class_names)} class names: give one name per class"
-                )
+                found = f"{set_name!r} has probabilities of {answers.probabilities.shape[1]} classes"
+                raise InputError(f"{found}, but there are {len(self.class_names)} class names: give one name per class")
             if set(answers.scores) != names or self.default_score not in names:
-                raise InputError(
-                    f"{set_name!r} has the scores {sorted(answers.scores)}: give the same scores in every set, "
-                    f"including the default {self.default_score!r}"
-                )
+                found = f"{set_name!r} has the scores {sorted(answers.scores)}"
+                raise InputError(f"{found}: give the same in every set, including the default {self.default_score!r}")
 
     def metrics(self, resamples: int = 500, seed: int = 0) -> EvaluationMetrics:
         """Return all figures as plain numbers; ``intervals`` are 95 % bootstrap intervals of the figures in ``scores``."""
@@ -217,11 +204,7 @@ class Evaluation:
 
 
 def method_name(method: str) -> str:
-    """Return a method's name for readers; an unknown one is returned as it is.
-
-    >>> method_name("be-snn"), method_name("mine")
-    ('BE-SNN', 'mine')
-    """
+    """Return a method's name for readers; an unknown one is returned as it is."""
     return METHOD_NAMES.get(method, method)
 
 

@@ -55,25 +55,14 @@ _SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Use the style's settings inside the block or the decorated function.
-
-    >>> with house_style():
-    ...     matplotlib.rcParams["text.parse_math"]
-    False
-    """
+    """Use the style's settings inside the block or the decorated function."""
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a browser has more fonts
         yield
 
 
 def new_figure(width: float, height: float, layout: Literal["constrained", "compressed"] = "constrained") -> Figure:
-    """Return an empty figure of a size in inches, on the Agg canvas, which needs no display.
-
-    Layout ``"compressed"`` is for axes with a fixed aspect ratio.
-
-    >>> new_figure(4, 3).get_size_inches().tolist()
-    [4.0, 3.0]
-    """
+    """Return an empty figure of a size in inches, on a canvas without a display; "compressed" is for axes of fixed aspect."""
     figure = Figure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     return figure
@@ -112,11 +101,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 @house_style()
 def as_data_uri(figure: Figure) -> str:
-    """Encode a figure as an SVG ``data:`` URI, for self-contained pages.
-
-    >>> as_data_uri(new_figure(1, 1))[:26]
-    'data:image/svg+xml;base64,'
-    """
+    """Encode a figure as an SVG ``data:`` URI, for self-contained pages."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -3,8 +3,6 @@
 Where a score searches or depends on values in Python, it provides a fixed formula for the export.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 
@@ -14,23 +12,11 @@ from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import NotReadyError
 
-
-class Decisions(NamedTuple):
-    """What the network returns for a batch: class index, probabilities, score, p-value, flag."""
-
-    label: Tensor
-    probabilities: Tensor
-    score: Tensor
-    p_value: Tensor
-    is_ood: Tensor
+OUTPUTS = ("label", "probabilities", "score", "p_value", "is_ood")
 
 
 class DecisionNetwork(nn.Module):
-    """Raw inputs `[batch, ...]` → `Decisions`, with calibration and densities inside.
-
-    Args:
-        detector: calibrated.
-    """
+    """Raw inputs `[batch, ...]` → a tuple of `OUTPUTS`, with the calibration and densities of a calibrated detector inside."""
 
     calibration: Tensor
     threshold: Tensor
@@ -44,14 +30,14 @@ class DecisionNetwork(nn.Module):
         self.register_buffer("calibration", detector.threshold.scores.to(detector.scoring_device, torch.float32))
         self.register_buffer("threshold", self.calibration[detector.threshold.rank - 1].clone())
 
-    def forward(self, inputs: Tensor) -> Decisions:
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Decide for a batch."""
         evidence, features = self.network(inputs)
         probabilities = self.network.model.log_probabilities(evidence).exp()
         score = self.score(evidence, features)
         at_least = (self.calibration >= score[:, None]).sum(dim=1)  # ONNX has no binary search
         p_value = p_value_of_count(at_least, len(self.calibration), score.dtype)
-        return Decisions(probabilities.argmax(dim=1), probabilities, score, p_value, exceeds(score, self.threshold))
+        return probabilities.argmax(dim=1), probabilities, score, p_value, exceeds(score, self.threshold)
 
 
 class _ScoreNetwork(nn.Module):

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from besnn.detector import Detector
 from besnn.errors import InputError
-from besnn.export.graph import DecisionNetwork, Decisions
+from besnn.export.graph import OUTPUTS, DecisionNetwork
 from besnn.storage.files import atomic_path
 
 OPSET = 20
@@ -22,10 +21,7 @@ FORMATS = ("onnx", "torch")
 def export(detector: Detector, path: Path, form: str = "onnx") -> None:
     """Write one graph from raw inputs to label, probabilities, score, p-value and flag, for batches of any size.
 
-    Args:
-        detector: calibrated.
-        path: the file to write: `.onnx`, or `.pt2` for `torch`.
-        form: `"onnx"` (opset 20) or `"torch"` (a `torch.export` program).
+    `form` is `"onnx"` (opset 20, a `.onnx` file) or `"torch"` (a `torch.export` program, `.pt2`).
     """
     if form not in FORMATS:
         raise InputError(f"format {form!r} is unknown: use {' or '.join(FORMATS)}")
@@ -53,22 +49,11 @@ def _quiet() -> Iterator[None]:
 
 def export_program(detector: Detector) -> torch.export.ExportedProgram:
     """Return the detector as a `torch.export` program with a dynamic batch size."""
-    network = _Tupled(DecisionNetwork(detector)).eval()
+    network = DecisionNetwork(detector).eval()
     dtype = torch.uint8 if len(detector.input_shape) == 3 else torch.float32
     example = torch.zeros(3, *detector.input_shape, dtype=dtype, device=detector.device)
     with torch.no_grad():
         return torch.export.export(network, (example,), dynamic_shapes={"inputs": {0: torch.export.Dim.AUTO}})
-
-
-class _Tupled(nn.Module):
-    """Return plain tuples, which every runtime supports."""
-
-    def __init__(self, network: DecisionNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(self.network(inputs))
 
 
 def _write_onnx(program: torch.export.ExportedProgram, detector: Detector, path: Path) -> None:
@@ -77,9 +62,8 @@ def _write_onnx(program: torch.export.ExportedProgram, detector: Detector, path:
         import onnxscript  # noqa: F401  # torch's exporter needs it
     except ImportError:
         raise InputError("export to ONNX needs the onnx extra: pip install 'besnn[onnx]'") from None
-    names = list(Decisions._fields)
     exported = torch.onnx.export(
-        program, (), dynamo=True, opset_version=OPSET, input_names=["inputs"], output_names=names, verbose=False
+        program, (), dynamo=True, opset_version=OPSET, input_names=["inputs"], output_names=OUTPUTS, verbose=False
     )
     assert exported is not None
     model = exported.model_proto

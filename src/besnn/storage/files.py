@@ -10,8 +10,7 @@ from pathlib import Path
 
 from besnn.errors import DataError
 
-ABANDONED = 3600.0
-"""Seconds after which an unfinished file counts as left behind by a killed writer."""
+ABANDONED = 3600.0  # seconds after which an unfinished file counts as left behind by a killed writer
 
 
 @contextlib.contextmanager

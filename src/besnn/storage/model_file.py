@@ -5,7 +5,6 @@ from pathlib import Path
 import torch
 
 from besnn.errors import DataError
-from besnn.storage import tensor_file
 from besnn.storage.tensor_file import (
     FileKind,
     Header,
@@ -37,11 +36,6 @@ def model_file_bytes(tensors: Tensors, header: Header) -> bytes:
 def parse_model_file(content: bytes) -> tuple[Tensors, Header]:
     """Return the tensors and header in the content of a file, checked as by `read_model_file`."""
     return _finite(*parse_tensor_file(content, MODEL_FILE), "the model file")
-
-
-def read_header(path: Path) -> Header:
-    """Return the header alone, without reading the tensors."""
-    return tensor_file.read_header(path, MODEL_FILE)
 
 
 def _finite(tensors: Tensors, header: Header, file: str) -> tuple[Tensors, Header]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -25,19 +25,12 @@ Header = dict[str, Any]
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file that uses the container.
-
-    Attributes:
-        format: name of the format in the header.
-        version: the version that this besnn writes, and the newest that it reads.
-        noun: what messages call such a file.
-        remedy: what messages suggest for a bad file.
-    """
+    """A kind of file that uses the container."""
 
     format: str
-    version: int
-    noun: str
-    remedy: str
+    version: int  # that this besnn writes, and the newest that it reads
+    noun: str  # what messages call such a file
+    remedy: str  # what messages suggest for a bad file
 
 
 def write_tensor_file(path: Path, kind: FileKind, tensors: Tensors, header: Header) -> None:
@@ -76,13 +69,6 @@ def parse_tensor_file(content: bytes, kind: FileKind, path: Path | None = None) 
     return tensors, header
 
 
-def read_header(path: Path, kind: FileKind) -> Header:
-    """Return the header alone, without reading the tensors; it is not checked against the digest."""
-    with _readable(path, kind), safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-    return _parse_header(metadata, path, kind)
-
-
 @contextmanager
 def _readable(path: Path | None, kind: FileKind) -> Iterator[None]:
     """Turn errors of reading a safetensors file into one line."""
@@ -93,9 +79,8 @@ def _readable(path: Path | None, kind: FileKind) -> Iterator[None]:
     except (SafetensorError, OSError, KeyError) as error:  # a KeyError for a number type that torch lacks
         if path is not None and path.is_dir():
             raise DataError(f"{path} is a folder, not a {kind.noun}: name a file") from None
-        raise DataError(
-            f"{_name(path, kind)} is truncated, damaged or not a safetensors file ({one_line(error)}): {kind.remedy}"
-        ) from None
+        reason = f"is truncated, damaged or not a safetensors file ({one_line(error)})"
+        raise DataError(f"{_name(path, kind)} {reason}: {kind.remedy}") from None
 
 
 def _parse_header(metadata: dict[str, str] | None, path: Path | None, kind: FileKind) -> Header:

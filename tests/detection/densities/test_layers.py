@@ -14,7 +14,7 @@ from besnn.errors import InputError
 
 MAKERS = {
     "nearest-neighbour": lambda: NearestNeighbourDensity(k=3, storage="int8"),
-    "class-gaussian": lambda: ClassGaussianDensity("class", shrinkage=0.1),
+    "class-gaussian": ClassGaussianDensity,
 }
 LABELS = torch.arange(60) % 3
 PLACES = [(0, 4), (3, 2), (5, 4), (0, 9)]

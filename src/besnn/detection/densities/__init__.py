@@ -30,20 +30,12 @@ _AT = " at "
 
 
 def name_at_layer(kind: str, layer: str) -> str:
-    """Return the name of a density at one of several layers.
-
-    >>> name_at_layer("nearest-neighbour", "trunk")
-    'nearest-neighbour at trunk'
-    """
+    """Return the name of a density at one of several layers, such as `nearest-neighbour at trunk`."""
     return f"{kind}{_AT}{layer}"
 
 
 def density_kind(name: str) -> str:
-    """Return the key in `DENSITIES` of a density, by its name.
-
-    >>> density_kind("nearest-neighbour at trunk"), density_kind("class-gaussian")
-    ('nearest-neighbour', 'class-gaussian')
-    """
+    """Return the key in `DENSITIES` of a density, by its name, with or without a layer."""
     return name.partition(_AT)[0]
 
 

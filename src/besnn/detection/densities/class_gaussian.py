@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Literal, Self, get_args
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -11,21 +11,13 @@ from besnn.checks import as_integers
 from besnn.detection.densities.density import Density, check_features, check_same_layer
 from besnn.errors import InputError, NotReadyError
 
-Covariance = Literal["shared", "class"]
-COVARIANCES: tuple[Covariance, ...] = get_args(Covariance)
-
 
 class ClassGaussianDensity(Density):
-    """Minus the largest class log-density, −max_c log N(x; μ_c, Σ_c), averaged over the members (Lee et al. 2018).
+    """Minus the largest class log-density, −max_c log N(x; μ_c, Σ), averaged over the members (Lee et al. 2018).
 
-    Takes 4 · members · (classes · d + g · d (d + 1) / 2) bytes in a file, with g = 1 covariance or one per class, and
-    8 · members · g · d² in memory. It fits and scores in float64, because whitening a flat direction exhausts float32.
-    It scores with what it stores, so a saved density scores the same.
-
-    Args:
-        covariance: one `"shared"` by the classes, or one per `"class"`.
-        shrinkage: weight in [0, 1] of the isotropic part of Σ; None derives it from the data
-            (oracle approximating shrinkage, Chen et al. 2010).
+    The covariance is shrunk towards an isotropic one (oracle approximating shrinkage, Chen et al. 2010). Takes
+    4 · members · (classes · d + d (d + 1) / 2) bytes in a file and 8 · members · d² in memory. It fits and scores in float64,
+    because whitening a flat direction exhausts float32.
 
     Example:
         >>> training = torch.tensor([[[-1.0], [1.0], [9.0], [11.0]]])  # [members, n, d]
@@ -34,19 +26,13 @@ class ClassGaussianDensity(Density):
         tensor([ 0.9189, 13.4189,  0.9189])
     """
 
-    def __init__(self, covariance: Covariance = "shared", shrinkage: float | None = None) -> None:
-        self.covariance = covariance
-        self.shrinkage = shrinkage
+    def __init__(self) -> None:
         self._means: Tensor | None = None  # [members, classes, d]
-        self._factors: Tensor | None = None  # Cholesky, [members, 1 or classes, d, d]
+        self._factors: Tensor | None = None  # Cholesky, [members, d, d]
 
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`; a class without features gets no Gaussian."""
         check_features(features)
-        if self.covariance not in COVARIANCES:
-            raise InputError(f"covariance={self.covariance!r} is unknown: use one of {COVARIANCES}")
-        if self.shrinkage is not None and not 0 <= self.shrinkage <= 1:
-            raise InputError(f"shrinkage={self.shrinkage} is out of range: choose it between 0 and 1, or None")
         classes = as_integers(labels, "labels")
         if classes.shape != features.shape[1:2]:
             raise InputError(f"labels have shape {list(classes.shape)}: expected one per feature row, [{features.shape[1]}]")
@@ -55,9 +41,7 @@ class ClassGaussianDensity(Density):
         for member in features:
             by_class = [member[rows].double() for rows in inside]
             means.append(torch.stack([x.mean(dim=0) for x in by_class]))
-            spread = [x - mean for x, mean in zip(by_class, means[-1], strict=True)]
-            groups = spread if self.covariance == "class" else [torch.cat(spread)]
-            factors.append(torch.stack([_cholesky(group, self.shrinkage) for group in groups]))
+            factors.append(_cholesky(torch.cat([x - mean for x, mean in zip(by_class, means[-1], strict=True)])))
         # Rounded to what is stored, so that a saved density scores the same.
         self._means = torch.stack(means).float().double()
         self._factors = torch.stack(factors).float().double()
@@ -76,18 +60,17 @@ class ClassGaussianDensity(Density):
         """Return means and packed Cholesky factors in float32."""
         means, factors = self._fitted()
         row, column = torch.tril_indices(means.shape[2], means.shape[2])
-        return {"means": means.float().cpu(), "factors": factors.float().cpu()[..., row, column]}
+        return {"means": means.float().cpu(), "factors": factors.float().cpu()[:, None, row, column]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """Restore the density that `state` describes."""
-        means, packed = state["means"].double(), state["factors"].double()
-        dimension = means.shape[2]
+        density = cls()
+        density._means = means = state["means"].double()
+        members, _, dimension = means.shape
         row, column = torch.tril_indices(dimension, dimension)
-        factors = packed.new_zeros(*packed.shape[:2], dimension, dimension)
-        factors[..., row, column] = packed
-        density = cls("shared" if packed.shape[1] == 1 else "class")
-        density._means, density._factors = means, factors
+        density._factors = means.new_zeros(members, dimension, dimension)
+        density._factors[:, row, column] = state["factors"].double().squeeze(1)
         return density
 
     def network(self) -> nn.Module:
@@ -100,13 +83,7 @@ class ClassGaussianDensity(Density):
         return self._means, self._factors
 
 
-def shrinkage_weight(covariance: Tensor, n: int) -> float:
-    """Compute the weight of the isotropic part for a covariance `[d, d]` of n samples (oracle approximating shrinkage).
-
-    Example:
-        >>> round(shrinkage_weight(torch.diag(torch.tensor([1.0, 9.0])), n=99), 4)
-        0.0569
-    """
+def _shrinkage_weight(covariance: Tensor, n: int) -> float:
     dimension = len(covariance)
     squares = covariance.square().mean()
     level = covariance.trace().square() / dimension**2
@@ -114,30 +91,24 @@ def shrinkage_weight(covariance: Tensor, n: int) -> float:
     return min(1.0, float(weight))
 
 
-def _cholesky(spread: Tensor, shrinkage: float | None) -> Tensor:
+def _cholesky(spread: Tensor) -> Tensor:
     """Factorise the shrunk covariance of centred features `[n, d]`."""
     covariance = spread.T @ spread / len(spread)
-    weight = shrinkage_weight(covariance, len(spread)) if shrinkage is None else shrinkage
+    weight = _shrinkage_weight(covariance, len(spread))
     shrunk = (1 - weight) * covariance
     shrunk.diagonal().add_(weight * covariance.trace() / len(covariance))
     factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(shrunk)
     if int(failed):
-        raise InputError(
-            f"{len(spread)} features have a singular covariance: use more of them, covariance='shared' or a larger shrinkage"
-        )
+        raise InputError(f"{len(spread)} features have a singular covariance: use features that vary within their class")
     return factor
 
 
-def _log_densities(features: Tensor, means: Tensor, factors: Tensor) -> Tensor:
-    """Compute one member's log N(x; μ_c, L Lᵀ): `[batch, d]`, `[classes, d]`, `[1 or classes, d, d]` to `[batch, classes]`."""
-    columns = []
-    for factor, group in zip(factors, means.split(len(means) // len(factors)), strict=True):
-        white, white_means = (torch.linalg.solve_triangular(factor, x.T, upper=False).T for x in (features, group))
-        squared = torch.cdist(white, white_means, compute_mode="donot_use_mm_for_euclid_dist").square()
-        constant = features.shape[1] * math.log(2 * math.pi) / 2 + factor.diagonal().log().sum()
-        columns.append(-squared / 2 - constant)
-    return torch.cat(columns, dim=1)
+def _log_densities(features: Tensor, means: Tensor, factor: Tensor) -> Tensor:
+    """Compute one member's log N(x; μ_c, L Lᵀ): `[batch, d]`, `[classes, d]`, `[d, d]` to `[batch, classes]`."""
+    white, white_means = (torch.linalg.solve_triangular(factor, x.T, upper=False).T for x in (features, means))
+    squared = torch.cdist(white, white_means, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return -squared / 2 - (features.shape[1] * math.log(2 * math.pi) / 2 + factor.diagonal().log().sum())
 
 
 class _ClassGaussianNetwork(nn.Module):
@@ -147,15 +118,12 @@ class _ClassGaussianNetwork(nn.Module):
 
     def __init__(self, means: Tensor, factors: Tensor) -> None:
         super().__init__()
-        classes, dimension = means.shape[1:]
-        whitening = torch.linalg.inv(factors)  # L⁻¹, [members, 1 or classes, d, d]
-        constants = dimension * math.log(2 * math.pi) / 2 + factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        constants = means.shape[2] * math.log(2 * math.pi) / 2 + factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         self.register_buffer("means", means)
-        self.register_buffer("whitening", whitening.expand(-1, classes, -1, -1).contiguous())
-        self.register_buffer("constants", constants.expand(-1, classes).contiguous())
+        self.register_buffer("whitening", torch.linalg.inv(factors)[:, None])  # L⁻¹, [members, 1, d, d]
+        self.register_buffer("constants", constants[:, None, None])
 
     def forward(self, features: Tensor) -> Tensor:
         centred = features.double()[:, None] - self.means[:, :, None]  # [members, classes, batch, d]
         squared = (centred @ self.whitening.transpose(2, 3)).square().sum(dim=-1)
-        densities = -squared / 2 - self.constants[:, :, None]
-        return -densities.amax(dim=1).mean(dim=0)
+        return -(-squared / 2 - self.constants).amax(dim=1).mean(dim=0)

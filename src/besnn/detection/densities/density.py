@@ -75,20 +75,7 @@ class _ScoreNetwork(nn.Module):
 
 
 class LayerDensity(Density):
-    """A density of one layer's features, where the features of several layers are concatenated.
-
-    Args:
-        density: of those features.
-        first: index of the first of them.
-        width: how many there are.
-
-    Example:
-        >>> from besnn.detection import NearestNeighbourDensity
-        >>> training = torch.tensor([[[9.0, 1.0, 0.0], [9.0, 0.0, 1.0]]])  # [members, n, d]
-        >>> density = LayerDensity(NearestNeighbourDensity(k=1), first=1, width=2).fit(training, torch.zeros(2))
-        >>> density.score(torch.tensor([[[0.0, 3.0, 0.0]]]))
-        tensor([0.])
-    """
+    """A density of one layer's `width` features from index `first`, where the features of several layers are concatenated."""
 
     def __init__(self, density: Density, first: int, width: int) -> None:
         self.density, self.first, self.width = density, first, width
@@ -136,9 +123,7 @@ def check_features(features: Tensor) -> None:
         kind = features.dtype if isinstance(features, Tensor) else type(features).__name__
         raise InputError(f"features are {kind}: pass a floating-point tensor [members, n, d]")
     if features.ndim != 3:
-        raise InputError(
-            f"features have shape {list(features.shape)}: expected [members, n, d]; flatten convolutional ones first"
-        )
+        raise InputError(f"features have shape {list(features.shape)}: pass [members, n, d], convolutional ones flattened")
     if not bool(torch.isfinite(features).all()):
         raise InputError("features contain NaN or infinite values: check that the inputs and the model's weights are finite")
 

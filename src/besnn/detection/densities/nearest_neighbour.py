@@ -23,15 +23,13 @@ class NearestNeighbourDensity(Density):
     """Distance to the k-th nearest training feature, averaged over the members (Sun et al. 2022).
 
     Takes members · rows · (d + 4) bytes in a file with int8 storage, and about twice that with float16. In memory each number
-    takes 4 bytes more, and 5 to 9 once it has scored. Scoring takes members · batch · rows · d multiplications. `max_rows`
-    bounds both. It scores with what it stores, so a saved density scores the same.
+    takes 4 bytes more, and 5 to 9 once it has scored. Scoring takes members · batch · rows · d multiplications.
 
     Args:
         k: which neighbour; with `max_rows`, among the rows that were kept.
         metric: `"cosine"` (1 − cos, of any length) or `"euclidean"`.
         storage: `"float16"` or `"int8"`, see `encode_rows`.
         max_rows: keep a random subset of this many training inputs; None keeps all.
-        seed: of that subset.
 
     Example:
         >>> training = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])  # [members, n, d]
@@ -75,9 +73,7 @@ class NearestNeighbourDensity(Density):
             kept = torch.randperm(rows, generator=torch.Generator().manual_seed(self.seed))[: self.max_rows]
             features = features[:, kept.to(features.device)]
         if not 1 <= self.k <= features.shape[1]:
-            raise InputError(
-                f"k={self.k} is out of range for {features.shape[1]} stored features: choose a smaller k, at least 1"
-            )
+            raise InputError(f"k={self.k} is out of range: choose it from 1 to {features.shape[1]}, the stored features")
         self._store(*encode_rows(_in_metric(features, self.metric), self.storage))
         return self
 
@@ -93,18 +89,14 @@ class NearestNeighbourDensity(Density):
         return _from_squared(squared, self.metric).mean(dim=0)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out the searches, which cannot be copied once they are laid out for a CPU's instructions."""
+        # The searches cannot be copied once they are laid out for a CPU's instructions.
         return {**self.__dict__, "_searches": []}
 
     def state(self) -> dict[str, Tensor]:
         """Return the stored rows, k and the metric."""
         codes, scale = self._fitted()
-        return {
-            "codes": codes,
-            "scale": scale,
-            "k": torch.tensor(self.k),
-            "metric": torch.tensor(METRICS.index(self.metric)),
-        }
+        metric = torch.tensor(METRICS.index(self.metric))
+        return {"codes": codes, "scale": scale, "k": torch.tensor(self.k), "metric": metric}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
@@ -171,21 +163,9 @@ class _NearestNeighbourNetwork(nn.Module):
 
 
 def encode_rows(rows: Tensor, storage: Storage) -> tuple[Tensor, Tensor]:
-    """Encode rows as `codes · scale`, with one scale per row such that its largest number uses the codes' full range.
+    """Encode rows `[..., d]` as codes `[..., d]` times a float32 scale per row `[..., 1]`, which uses the codes' full range.
 
     The error of a number is at most 2⁻¹¹ of itself in float16, and 1/254 of the largest in its row in int8.
-
-    Args:
-        rows: `[..., d]`.
-        storage: the type of the codes; a row takes 2 d + 4 bytes in float16 and d + 4 in int8.
-
-    Returns:
-        codes `[..., d]` and scales `[..., 1]` in float32.
-
-    Example:
-        >>> codes, scale = encode_rows(torch.tensor([[2.0, -1.0]]), "int8")
-        >>> codes
-        tensor([[127, -64]], dtype=torch.int8)
     """
     rows = rows.float()
     largest = rows.abs().amax(dim=-1, keepdim=True)
@@ -197,10 +177,5 @@ def encode_rows(rows: Tensor, storage: Storage) -> tuple[Tensor, Tensor]:
 
 
 def decode_rows(codes: Tensor, scale: Tensor) -> Tensor:
-    """Decode rows that `encode_rows` encoded, in float32.
-
-    Example:
-        >>> decode_rows(*encode_rows(torch.tensor([[2.0, -1.0]]), "float16"))
-        tensor([[ 2., -1.]])
-    """
+    """Decode rows that `encode_rows` encoded, in float32."""
     return codes.float() * scale

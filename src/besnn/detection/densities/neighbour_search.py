@@ -38,12 +38,7 @@ EXACT = torch.finfo(torch.float32)
 
 
 def rows_at_once(device: torch.device, row_bytes: int) -> int:
-    """Return how many rows of temporaries, each of `row_bytes` bytes, to make at once; at least 1.
-
-    Example:
-        >>> rows_at_once(torch.device("cpu"), 2**20)
-        30
-    """
+    """Return how many rows of temporaries, each of `row_bytes` bytes, to make at once; at least 1."""
     on_gpu = device.type == "cuda"
     available = torch.cuda.get_device_properties(device).total_memory // GPU_SHARE if on_gpu else CPU_BYTES
     return max(1, available // row_bytes)
@@ -96,12 +91,8 @@ class FloatEstimator:
 
     Vectors are centred, because errors grow with norms, and scaled so that float16 holds them. The error bound is rigorous:
     Cauchy–Schwarz on the measured rounding of the vectors, and each addition of the product rounded the wrong way.
-    Where a query overflows the type, the bound is infinite or NaN.
-
-    Args:
-        rows: `[n, d]`, float32.
-        dtype: of the product's factors.
-        columns: at least n; those after the n-th estimate an infinite distance.
+    Where a query overflows the type, the bound is infinite or NaN. Rows are `[n, d]`, float32; of the `columns`, those after
+    the n-th estimate an infinite distance.
     """
 
     def __init__(self, rows: Tensor, dtype: torch.dtype, columns: int) -> None:
@@ -181,14 +172,9 @@ class CodeEstimator:
     """‖q̂ − r̂‖²/2 of vectors rounded to integer multiples of one unit (8-bit codes), from exact products of integers.
 
     The bound is the triangle inequality: ‖q̂ − r̂‖ differs from ‖q − r‖ by at most ‖q̂ − q‖ + ‖r̂ − r‖, which are measured.
-    The error shrinks with the distance, so even numbers this coarse separate neighbours from the rest.
-
-    Args:
-        rows: `[n, d]`, float32, on a CPU.
-        columns: at least n; those after the n-th estimate an infinite distance.
-
-    Attributes:
-        suits: whether codes tell such rows apart well enough to be worthwhile; if not, use another estimator.
+    The error shrinks with the distance, so even numbers this coarse separate neighbours from the rest. Rows are `[n, d]`,
+    float32, on a CPU; of the `columns`, those after the n-th estimate an infinite distance. Where codes do not tell the rows
+    apart well enough to be worthwhile, `suits` is false.
     """
 
     def __init__(self, rows: Tensor, columns: int) -> None:
@@ -266,10 +252,7 @@ def fast_types(device: torch.device) -> tuple[torch.dtype, ...]:
 
 
 class NeighbourSearch:
-    """Rows prepared to be searched repeatedly; takes a quarter to five quarters of their memory, depending on the type.
-
-    Args:
-        rows: `[n, d]`, float32.
+    """Rows `[n, d]`, float32, prepared to be searched; takes a quarter to five quarters of their memory, depending on the type.
 
     Example:
         >>> NeighbourSearch(torch.tensor([[0.0], [1.0], [5.0]])).kth_squared_distance(torch.tensor([[1.0]]), k=2)
@@ -286,15 +269,7 @@ class NeighbourSearch:
             self._types, self._estimators = self._types[1:], {}
 
     def kth_squared_distance(self, queries: Tensor, k: int) -> Tensor:
-        """Return ‖q − r‖² to the k-th nearest row of queries `[batch, d]`, on the rows' device, exact up to float32's rounding.
-
-        Args:
-            queries: `[batch, d]`, float32.
-            k: which neighbour, from 1 to the number of rows.
-
-        Returns:
-            `[batch]`.
-        """
+        """Return ‖q − r‖² `[batch]` of float32 queries `[batch, d]` to the k-th nearest row, exact up to float32's rounding."""
         first, *finer = self._types
         result = self._by_estimates(queries, k, first)
         if finer:
