@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassCalibrationError
 
 from besnn.errors import InputError
-from besnn.evaluation import calibration_bins, classification_metrics, confusion_matrix
+from besnn.evaluation import (
+    accuracy,
+    brier_score,
+    calibration_bins,
+    classification_metrics,
+    confusion_matrix,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
 from besnn.evaluation.checks import FloatArray, IntArray
 
 
@@ -26,6 +34,8 @@ def test_against_sklearn() -> None:
     assert figures["nll"] == pytest.approx(sklearn.metrics.log_loss(labels, probabilities, labels=range(5)))
     np.testing.assert_array_equal(confusion_matrix(labels, probabilities), sklearn.metrics.confusion_matrix(labels, predicted))
     assert {type(value) for value in figures.values()} == {float}
+    alone = [accuracy, negative_log_likelihood, expected_calibration_error, brier_score]
+    assert [figure(labels, probabilities) for figure in alone] == list(figures.values())
 
 
 def test_calibration_error_against_torchmetrics() -> None:

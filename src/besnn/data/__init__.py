@@ -1,7 +1,7 @@
 """Data sources, file formats, toy sets, made-up outliers and streaming readers."""
 
 from besnn.data.builtin import digits, two_moons
-from besnn.data.catalogue import available
+from besnn.data.catalogue import DatasetInfo, available
 from besnn.data.dataset import Dataset, Inputs, keep_classes, require_classes
 from besnn.data.download import fetch
 from besnn.data.folder import StreamingFolder
@@ -17,6 +17,7 @@ __all__ = [
     "FORMATS",
     "Batch",
     "Dataset",
+    "DatasetInfo",
     "FileStatus",
     "Format",
     "ImageSpec",

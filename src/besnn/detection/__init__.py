@@ -5,7 +5,21 @@ from besnn.detection.conformal import ConformalThreshold, MondrianThreshold, ben
 from besnn.detection.densities import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
 from besnn.detection.drift import DriftMonitor, DriftStatus
 from besnn.detection.score_set import ScoreSet
-from besnn.detection.scores import SCORES, Score, scores_for, tempered_entropy
+from besnn.detection.scores import (
+    SCORES,
+    Score,
+    energy,
+    kernel_confidence,
+    logit_mutual_information,
+    max_softmax_probability,
+    mutual_information,
+    negative_log_likelihood,
+    predictive_entropy,
+    scores_for,
+    smallest_distance,
+    softmax_entropy,
+    tempered_entropy,
+)
 
 __all__ = [
     "DENSITIES",
@@ -21,7 +35,16 @@ __all__ = [
     "Score",
     "ScoreSet",
     "benjamini_hochberg",
+    "energy",
+    "kernel_confidence",
+    "logit_mutual_information",
+    "max_softmax_probability",
+    "mutual_information",
+    "negative_log_likelihood",
     "p_values",
+    "predictive_entropy",
     "scores_for",
+    "smallest_distance",
+    "softmax_entropy",
     "tempered_entropy",
 ]

@@ -1,6 +1,14 @@
 """Evaluation of a detector from arrays alone: metrics and intervals here, figures in `plots`, the report in `report`."""
 
-from besnn.evaluation.classification import calibration_bins, classification_metrics, confusion_matrix
+from besnn.evaluation.classification import (
+    accuracy,
+    brier_score,
+    calibration_bins,
+    classification_metrics,
+    confusion_matrix,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
 from besnn.evaluation.intervals import Interval, binomial_interval, ood_intervals
 from besnn.evaluation.metrics import OODMetrics, ood_metrics
 from besnn.evaluation.result import Evaluation, ScoredSet
@@ -10,10 +18,14 @@ __all__ = [
     "Interval",
     "OODMetrics",
     "ScoredSet",
+    "accuracy",
     "binomial_interval",
+    "brier_score",
     "calibration_bins",
     "classification_metrics",
     "confusion_matrix",
+    "expected_calibration_error",
+    "negative_log_likelihood",
     "ood_intervals",
     "ood_metrics",
 ]

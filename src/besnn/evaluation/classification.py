@@ -58,6 +58,26 @@ def classification_metrics(labels: npt.ArrayLike, probabilities: npt.ArrayLike) 
     )
 
 
+def accuracy(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
+    """Return the share of inputs whose most probable class is the label."""
+    return classification_metrics(labels, probabilities)["accuracy"]
+
+
+def negative_log_likelihood(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
+    """Return the mean −log p(label), in nats."""
+    return classification_metrics(labels, probabilities)["nll"]
+
+
+def expected_calibration_error(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
+    """Return the expected calibration error, with 15 bins of equal width."""
+    return classification_metrics(labels, probabilities)["ece"]
+
+
+def brier_score(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
+    """Return the Brier score, summed over classes: in [0, 2]."""
+    return classification_metrics(labels, probabilities)["brier"]
+
+
 def calibration_bins(labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int = 15) -> CalibrationBins:
     """Group inputs by confidence, the probability of the predicted class, into bins (low, high] of equal width.
 
