@@ -74,7 +74,10 @@ def _check_initialiser(name: str) -> str:
 FastWeights = Annotated[
     str,
     AfterValidator(_check_initialiser),
-    Field(description="their initial values: `normal:STD` around 1, `sign:PROBABILITY` of +1, or `ones`"),
+    Field(
+        description="their initial values: `normal:STD` around 1, `sign:PROBABILITY` of +1, `first` (random signs in the first "
+        "layer only) or `ones`"
+    ),
 ]
 Norm = Annotated[Literal["shared", "member"], Field(description="BatchNorm shared by the members, or one per member")]
 OverClasses = Annotated[Literal["sum", "mean"], Field(description="how the classification loss is reduced over classes")]

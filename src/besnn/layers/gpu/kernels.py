@@ -135,7 +135,7 @@ def _partial(kinds: int, layout: _Layout, x: Tensor) -> Tensor:
     return torch.empty((kinds, programs, layout.members, layout.channels), dtype=dtype, device=x.device)
 
 
-def max_pool(x: Tensor) -> Tensor:  # pragma: no cover - needs a GPU
+def max_pool(x: Tensor) -> Tensor:  # pragma: no cover - tests run it in another process
     """Apply 2×2 max-pooling to `[batch, channels, h, w]` in channels-last memory."""
     batch, channels, height, width = x.shape
     y = torch.empty(
@@ -146,7 +146,7 @@ def max_pool(x: Tensor) -> Tensor:  # pragma: no cover - needs a GPU
     return y
 
 
-def first_block(  # pragma: no cover - needs a GPU
+def first_block(  # pragma: no cover - tests run it in another process
     x: Tensor, weight: Tensor, bias: Tensor, kernel: int, padding: int
 ) -> Tensor:
     """Apply all members' first convolution (stride 1), ReLU and 2×2 max-pooling to one batch.
