@@ -1,6 +1,7 @@
 """Where training runs: devices and precision by Lightning Fabric, CUDA graphs, the layout of weights, memory between steps."""
 
 import ctypes
+import gc
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -100,6 +101,7 @@ class GraphedStep:
     def _record(self, x: Tensor, labels: Tensor, factors: Mapping[str, float]) -> Recording:
         graph = torch.cuda.CUDAGraph()
         static_x, static_labels = x.clone(), labels.clone()
+        gc.collect()  # an earlier run's graph that is freed during the recording would spoil it
         with torch.cuda.graph(graph, stream=self.stream):
             terms = self.step(static_x, static_labels, factors)
         return graph, static_x, static_labels, {name: term.detach() for name, term in terms.items()}
