@@ -102,8 +102,8 @@ def _log_ball_volume(points: Tensor, groups: Tensor, k: int) -> Tensor:
 def nearest_neighbours(points: Tensor, groups: Tensor, count: int, norm: float) -> tuple[Tensor, Tensor]:
     """Find the `count` nearest other points of each point's own group, nearest first.
 
-    Distances come from differences of coordinates, not from a matrix product, so that near duplicates are ordered correctly in
-    any precision. They only select, so no gradient passes.
+    Euclidean distances come from a matrix product in float64, which orders near duplicates in float32 correctly. They only
+    select, so no gradient passes.
 
     Points `[..., n, d]` with groups `[..., n]` give indices `[..., n, count]`, and the number of neighbours among them,
     `[..., n]`. If the group has fewer than `count`, the last indices are the point's own.
@@ -114,13 +114,20 @@ def nearest_neighbours(points: Tensor, groups: Tensor, count: int, norm: float) 
     ([[2, 3], [1, 1], [3, 0], [2, 0]], [2, 0, 2, 2])
     """
     with torch.no_grad():
-        distances = torch.cdist(points, points, p=norm, compute_mode="donot_use_mm_for_euclid_dist")
+        distances = _squared_distances(points) if norm == 2 else torch.cdist(points, points, p=norm)
         itself = torch.arange(points.shape[-2], device=points.device)[:, None]
         allowed = (groups[..., :, None] == groups[..., None, :]) & (itself != itself.T)
         index = distances.masked_fill(~allowed, math.inf).topk(count, dim=-1, largest=False).indices
         available = allowed.sum(-1).clamp(max=count).expand(index.shape[:-1])
         named = torch.arange(count, device=points.device) < available[..., None]
         return torch.where(named, index, itself), available
+
+
+def _squared_distances(points: Tensor) -> Tensor:
+    points = points.double()
+    centred = points - points.mean(-2, keepdim=True)
+    squares = centred.square().sum(-1)
+    return squares[..., :, None] + squares[..., None, :] - 2 * centred @ centred.mT
 
 
 def offset_to(points: Tensor, index: Tensor) -> Tensor:
