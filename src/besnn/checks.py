@@ -6,7 +6,7 @@ Checks of a tensor's *values* read it back from its device, so they are skipped 
 import math
 import re
 from collections.abc import Iterable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,11 +39,16 @@ def check_weights(**weights: float) -> None:
             raise InputError(f"{name}={weight}: pass a finite number of 0 or more")
 
 
+def is_fraction(value: object) -> bool:
+    """Whether a value is a number strictly between 0 and 1; a number in quotes is none."""
+    return isinstance(value, Real) and 0 < float(value) < 1
+
+
 def check_fractions(**fractions: float) -> None:
-    """Raise unless every fraction is strictly between 0 and 1."""
+    """Raise unless every fraction is a number strictly between 0 and 1."""
     for name, fraction in fractions.items():
-        if not 0 < fraction < 1:
-            raise InputError(f"{name}={fraction}: pass a number between 0 and 1, both excluded")
+        if not is_fraction(fraction):
+            raise InputError(f"{name}={fraction!r}: pass a number between 0 and 1, both excluded")
 
 
 def check_same_length(**arrays: NDArray[Any]) -> None:

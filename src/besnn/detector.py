@@ -254,6 +254,8 @@ class Detector:
             unknown={name: self._scored_set(each, names.get(name)) for name, each in unknown.items()},
             provenance=origin,
             feature_names=self.feature_names or None,
+            calibrated=len(threshold.scores),
+            delta=threshold.delta,
         )
 
     def _scored_set(self, dataset: "Dataset", names: Sequence[str] | None) -> "ScoredSet":

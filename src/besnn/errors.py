@@ -1,5 +1,6 @@
 """The errors that besnn raises on purpose: one line each, which names the value and says what to do."""
 
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,11 +25,17 @@ class NotReadyError(BesnnError, RuntimeError):
 def printable(text: str) -> str:
     r"""Escape every character that cannot be printed, so that a name read from a file cannot control a terminal.
 
+    Spaces of all kinds stay, such as the one that does not break in "5 %".
+
     Example:
         >>> print(printable("café \x1b[2J"))
         café \x1b[2J
     """
-    return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+    def escaped(each: str) -> str:
+        return each if each.isprintable() or unicodedata.category(each) == "Zs" else repr(each)[1:-1]
+
+    return text if text.isprintable() else "".join(map(escaped, text))
 
 
 def one_line(message: Exception | str) -> str:

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from besnn.checks import is_fraction
 from besnn.data import Dataset, Inputs
 from besnn.data.dataset import split_indices
 from besnn.data.rows import Rounding, rows_from_array
@@ -234,8 +235,8 @@ class BESNNOutlierDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on rows `[n, ...]` of known classes `[n]`."""
-        if not 0 < self.contamination <= 0.5:
-            raise InputError(f"contamination={self.contamination} is out of range: choose it above 0 and at most 0.5")
+        if not is_fraction(self.contamination) or self.contamination > 0.5:
+            raise InputError(f"contamination={self.contamination!r} is out of range: choose it above 0 and at most 0.5")
         self.classifier_ = clone(BESNNClassifier() if self.classifier is None else self.classifier).fit(X, y)
         self.n_features_in_ = self.classifier_.n_features_in_
         self._conformal = self.classifier_.conformal(self.contamination)

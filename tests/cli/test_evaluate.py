@@ -46,6 +46,7 @@ def test_in_words(besnn, moons_model, far):
     outcome = besnn("evaluate", moons_model, "--in", "two-moons", "--out", far)
     assert outcome.code == 0
     assert "of 1,000 known inputs (two-moons)" in outcome.out
+    assert "\\x" not in outcome.out  # a space that does not break is printed as a space
     assert f"Of 200 unknown inputs ({far})" in outcome.out
     assert f"against {far}: AUROC" in outcome.out
     assert besnn("evaluate", moons_model, "--in", "two-moons", "--out", far, "-q") == (0, "", "")

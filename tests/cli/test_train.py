@@ -198,13 +198,13 @@ def test_the_recipe_follows_from_the_data(besnn, tmp_path, stripe_folder, write_
     assert choose_recipe("digits:test", ["data.source=digits"]) == load_recipe("digits", ["data.source=digits"])
 
 
-def test_a_folder_called_like_a_recipe_for_own_data_is_data(tmp_path, monkeypatch, stripe_folder):
+@pytest.mark.parametrize("name", ["images", "digits", "svhn"])
+def test_a_folder_called_like_a_recipe_or_a_built_in_set_is_data(tmp_path, monkeypatch, stripe_folder, name):
     monkeypatch.chdir(tmp_path)
-    assert choose_recipe("images").data.source == "YOUR-IMAGES"
-    shutil.copytree(stripe_folder, "images")
-    assert choose_recipe("images").data.source == "images"
-    (tmp_path / "digits").mkdir()
-    assert choose_recipe("digits") == load_recipe("digits")
+    shutil.copytree(stripe_folder, name)
+    recipe = choose_recipe(name)
+    assert (recipe.data.source, recipe.backbone) == (name, load_recipe("images").backbone)
+    assert choose_recipe("digits:train").backbone == load_recipe("digits").backbone
 
 
 def test_a_model_is_replaced_whole_when_trained_again(besnn, tmp_path, quick, moons_model):

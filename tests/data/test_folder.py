@@ -135,3 +135,27 @@ def test_listing_skips_only_hidden_files(animals):
 def test_listing_does_not_skip_a_folder_it_cannot_read(tmp_path):
     with pytest.raises(FileNotFoundError):
         list(list_files(tmp_path / "gone"))
+
+
+def test_all_unreadable_images_are_listed_or_left_out(animals, one_line):
+    whole = open_folder(animals, SPEC).load()
+    for name in ("cat/4.png", "dog/2.png"):
+        (animals / name).write_bytes((animals / name).read_bytes()[:40])
+    for folder in (open_folder(animals, SPEC), open_folder(animals)):
+        with pytest.raises(DataError) as caught:
+            folder.load()
+        one_line(caught, "2 of 4 images cannot be read: cat/4.png, dog/2.png", "--skip-bad")
+        kept = folder.load(skip_bad=True)
+        assert kept.inputs.tolist() == whole.inputs[[1, 2]].tolist()
+        assert (kept.labels.tolist(), kept.class_names) == ([0, 1], ("cat", "dog"))
+        assert "cat/4.png, dog/2.png" in kept.note
+        streaming = folder.readable()
+        assert [path.name for path in streaming.files] == ["5.png", "1.PNG"]
+        assert streaming.note == kept.note
+
+
+def test_a_folder_without_a_readable_image_is_refused(tmp_path):
+    (tmp_path / "a.png").write_text("no image")
+    for spec in (SPEC, None):
+        with pytest.raises(DataError, match="cannot be read"):
+            open_folder(tmp_path, spec).load(skip_bad=True)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from besnn.data import Dataset, ImageSpec, StreamingFolder, available, load, load_or_stream, stream
-from besnn.data.sources import Kind, kind_of
+from besnn.data import Dataset, ImageSpec, StreamingFolder, available, load, load_or_stream, stream, verify
+from besnn.data.sources import Kind, count_inputs, kind_of
 from besnn.errors import BesnnError, DataError, InputError
 
 
@@ -33,11 +33,28 @@ def test_every_kind_is_recognised_and_loaded(sources):
     assert kind_of(sources / "images" / "a" / "1.png") is Kind.IMAGE
 
 
-def test_a_built_in_name_takes_precedence_over_a_folder(sources, monkeypatch):
+def test_a_folder_takes_precedence_over_the_built_in_set_of_its_name(sources, monkeypatch):
     monkeypatch.chdir(sources)
-    (sources / "images").rename("digits")
     assert kind_of("digits") is Kind.BUILT_IN
-    assert load("./digits").inputs.shape == (2, 3, 5, 6)
+    (sources / "images").rename("digits")
+    assert kind_of("digits") is Kind.FOLDER
+    assert load("digits").inputs.shape == (2, 3, 5, 6)
+    assert kind_of("digits:test") is Kind.BUILT_IN
+    assert verify("digits") == []  # the files of the built-in set, whatever folders there are
+
+
+def test_inputs_are_counted_without_being_read(sources):
+    for name in ("images", "images/a/1.png", "table.csv", "arrays.npz", "pictures.npz"):
+        columns, image = (None, ImageSpec(4, 1)) if "images" in name or "pictures" in name else (2, None)
+        streamed = sum(len(batch.ids) for batch in stream(sources / name, image=image, columns=columns))
+        assert count_inputs(sources / name) == streamed
+    assert count_inputs("digits") == count_inputs("digits:test") == 359
+
+
+def test_a_table_for_a_model_of_images_is_refused_before_it_is_read(tmp_path):
+    (tmp_path / "words.csv").write_text("x,kind\n1,good\n")
+    with pytest.raises(InputError, match=r"words.csv is a table, where images \(grey 4x4\) are expected"):
+        load(tmp_path / "words.csv", image=ImageSpec(4, 1))
 
 
 def test_images_are_brought_to_the_requested_size(sources):
@@ -100,4 +117,4 @@ def test_a_folder_that_cannot_be_read(sources, monkeypatch, one_line, fails, rea
     monkeypatch.setattr(fails, refuse)
     with pytest.raises(DataError) as caught:
         read(sources / "images")
-    one_line(caught, f"{sources / 'images'} cannot be read", "Permission denied")
+    one_line(caught, str(sources / "images"), "cannot be read", "Permission denied")

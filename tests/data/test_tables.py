@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from besnn.data.formats import FORMATS, load_file
+from besnn.data.formats import FORMATS, load_file, stream_file
 from besnn.data.tables import BLOCK_BYTES, Csv, Parquet, _to_labels, _to_numbers, rows_from_cells, valid_utf8
 from besnn.errors import DataError
 
@@ -22,7 +22,7 @@ def write(folder, text, name="table.csv"):
 
 def parquet(folder, columns):
     path = folder / "table.parquet"
-    pa.parquet.write_table(pa.table(columns), path)
+    pq.write_table(pa.table(columns), path)
     return path
 
 
@@ -115,7 +115,7 @@ def test_a_column_that_float32_does_not_hold_is_reported_but_loaded(tmp_path):
         ("x,label\n1,a\n2\n", "row 1 (the first is 0): 1 cells instead of 2"),
         ("x,label\n1,a\n2,b,c\n", "3 cells instead of 2"),
         ("x,label\n1,a\n2,\n", "row 1: the label is missing"),
-        (b"x,l\xff\n1,a\n", "row 0 (the first is 0): column 'l"),
+        (b"x,l\xff\n1,a\n", "and column 'l"),
         ('x,"two\nlines",label\n1,?,a\n', "column 'two"),
     ],
 )
@@ -267,3 +267,60 @@ def test_only_what_is_not_utf8_is_copied_and_the_copy_goes(tmp_path, content):
         assert (valid == path) == (content != b"\xff")
     assert valid.exists() == (valid == path)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_the_index_that_pandas_writes_is_no_feature(tmp_path, name):
+    if name.startswith("__"):
+        path = tmp_path / "sorted.parquet"
+        pq.write_table(pa.table({"x": [5.0, 6.0], "label": ["a", "b"], name: [0, 1]}), path)
+    else:
+        path = tmp_path / "sorted.csv"
+        path.write_text(f"{name},x,label\n0,5,a\n1,6,b\n")
+    table = load_file(path)
+    assert table.feature_names == ("x",)
+    assert table.inputs.tolist() == [[5.0], [6.0]]
+    assert table.note == f"column {name!r} is the row index that pandas wrote, and is left out"
+    assert next(stream_file(path, columns=1)).inputs.tolist() == [[5.0], [6.0]]
+    assert load_file(path, columns=[name]).feature_names == (name,)  # a model that was trained on it still finds it
+
+
+def test_a_forgotten_class_column_is_pointed_out(tmp_path, one_line):
+    path = tmp_path / "iris.csv"
+    path.write_text("width,my kind\n1,setosa\n2,virginica\n")
+    with pytest.raises(DataError) as caught:
+        load_file(path)
+    one_line(caught, "has no column 'label'", "column 'my kind' holds no numbers", "--label 'my kind'")
+    assert load_file(path, label="my kind").class_names == ("setosa", "virginica")
+    path.write_text("width,height\n1,2\n,4\n")  # a bad cell is not a class column
+    with pytest.raises(DataError, match="column 'width' is empty"):
+        load_file(path)
+
+
+def test_bad_rows_are_counted_or_left_out(tmp_path):
+    path = tmp_path / "gaps.csv"
+    path.write_text("x,label\n1,a\n,b\n3,a\nmuch,b\n5,b\n")
+    with pytest.raises(DataError, match=r"row 1 \(the first is 0\): column 'x' is empty, and 1 more bad rows.*--skip-bad"):
+        load_file(path)
+    table = load_file(path, skip_bad=True)
+    assert table.inputs.ravel().tolist() == [1, 3, 5]
+    assert table.labels.tolist() == [0, 0, 1]
+    assert table.note.startswith("2 of 5 rows cannot be read and are left out; the first: row 1")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_csv_with_a_byte_order_mark(tmp_path, encoding):
+    path = tmp_path / "excel.csv"
+    path.write_text("größe,label\n1,à\n2,b\n", encoding=encoding)
+    table = load_file(path)
+    assert (table.feature_names, table.class_names) == (("größe",), ("b", "à"))
+    assert table.inputs.tolist() == [[1.0], [2.0]]
+
+
+def test_utf16_without_its_mark_is_one_clear_line(tmp_path, one_line):
+    path = tmp_path / "table.csv"
+    path.write_text("x,label\n1,a\n", encoding="utf-16-le")
+    with pytest.raises(DataError) as caught:
+        load_file(path)
+    one_line(caught, "is not text in UTF-8: save it as CSV with that encoding")
+    assert r"\x00" not in str(caught.value)

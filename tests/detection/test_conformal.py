@@ -1,6 +1,7 @@
 """Conformal thresholds, overall and per group, and Benjamini–Hochberg selection: exactness, guarantees, refusals."""
 
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -257,3 +258,11 @@ def test_benjamini_hochberg_bounds_the_false_discovery_rate_of_conformal_p_value
 def test_benjamini_hochberg_refuses_invalid_probabilities(p_values: list[float], q: float, message: str) -> None:
     with pytest.raises(InputError, match=message):
         benjamini_hochberg(p_values, q)
+
+
+@pytest.mark.parametrize("rate", ["0.05", None, [0.05]])
+def test_a_rate_that_is_no_number_is_named(rate: object) -> None:
+    with pytest.raises(InputError, match=rf"alpha={re.escape(repr(rate))} is not a false-alarm rate"):
+        ConformalThreshold(range(99), alpha=rate)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="is not a false-discovery rate"):
+        benjamini_hochberg([0.5], q=rate)  # type: ignore[arg-type]

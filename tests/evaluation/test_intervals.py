@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, norm
+from scipy.stats import betabinom, binom, binomtest, norm
 
+from besnn.detection.conformal import conformal_rank
 from besnn.errors import InputError
 from besnn.evaluation import binomial_interval, ood_intervals, ood_metrics
+from besnn.evaluation.intervals import false_alarm_range
 
 
 @settings(deadline=None, max_examples=60)
@@ -78,3 +80,27 @@ def test_wrong_settings_are_named() -> None:
         ood_intervals([0.0], [1.0], resamples=0)
     with pytest.raises(InputError, match="level=95"):
         ood_intervals([0.0], [1.0], level=95, resamples=2)
+
+
+@given(n=st.integers(19, 400), alpha=st.sampled_from([0.05, 0.1, 0.3]), inputs=st.integers(1, 2000))
+def test_the_range_of_false_alarms_against_scipy(n: int, alpha: float, inputs: int) -> None:
+    rank = conformal_rank(n, alpha)
+    oracle = betabinom(inputs, n + 1 - rank, rank)
+    for level in (0.8, 0.95):
+        low, high = false_alarm_range(n, rank, inputs, level)
+        for count, tail in ((low, (1 - level) / 2), (high, (1 + level) / 2)):
+            assert oracle.cdf(count) >= tail - 1e-9
+            assert count == 0 or oracle.cdf(count - 1) < tail + 1e-9
+
+
+@pytest.mark.parametrize(("n", "inputs"), [(20, 150), (200, 600)])
+def test_honest_evaluations_leave_the_range_of_false_alarms_as_often_as_it_says(n: int, inputs: int) -> None:
+    generator = np.random.default_rng(0)
+    rank = conformal_rank(n, 0.05)
+    low, high = false_alarm_range(n, rank, inputs)
+    thresholds = np.sort(generator.normal(size=(4000, n)), axis=1)[:, rank - 1]
+    alarms = np.array([np.sum(generator.normal(size=inputs) > threshold) for threshold in thresholds])
+    assert np.mean(alarms > high) <= 0.025 + 3 * np.sqrt(0.025 / 4000)
+    assert np.mean(alarms < low) <= 0.025 + 3 * np.sqrt(0.025 / 4000)
+    # A binomial interval, which takes the threshold as exact, would blame the data several times as often.
+    assert np.mean([binomial_interval(int(count), inputs).low > 0.05 for count in alarms[:1000]]) > 0.06

@@ -47,6 +47,10 @@ def test_histograms_show_shares_and_the_threshold(pixels_of) -> None:
             for index, edge in enumerate(drawn.edges[:-1]):
                 assert drawn.values[index:].sum() == pytest.approx(np.mean(sample >= edge))
         assert axes.get_lines()[0].get_xdata() == [1.25, 1.25]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["known", "τ = 1.25", *UNKNOWN]
+    drawn = legend.get_window_extent()
+    assert not any(drawn.overlaps(axes.get_window_extent()) for axes in shown)  # no legend covers τ
 
 
 def test_infinite_scores_land_in_the_outermost_bins(pixels_of) -> None:

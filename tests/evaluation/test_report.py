@@ -71,7 +71,7 @@ def test_the_numbers_are_those_of_the_evaluation(page: Page, make_evaluation: Ma
             assert f"{row['auroc']:.3f}" in page.text
             assert f"{row['fpr95_ood']:.3f}" in page.text
     rate = figures["false_alarm_rate"]
-    assert f"({rate['flagged']} of {rate['n']};" in page.text
+    assert f"({rate['flagged']} of {rate['n']})" in page.text
 
 
 def test_nothing_is_fetched_or_run(rendered: str, page: Page) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,14 +102,37 @@ def verdict(make: Callable[..., Evaluation], flagged: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [(0.1, "in line with that"), (0.0, "clearly fewer than allowed"), (0.3, "more than allowed")]
+    ("share", "calibrated", "words"),
+    [
+        (0.1, 300, "in line with that: with a threshold from 300 inputs, chance alone gives"),
+        (0.0, 300, "fewer than chance explains"),
+        (0.17, 300, "more than chance explains: these inputs differ"),
+        (0.17, 30, "in line with that"),  # a threshold from 30 inputs is less certain
+        (0.17, None, "of {n})."),
+    ],
 )
-def test_false_alarms_are_judged_by_their_interval(share: float, words: str, make_evaluation) -> None:
+def test_false_alarms_are_judged_by_what_chance_explains(
+    share: float, calibrated: int | None, words: str, make_evaluation: Make
+) -> None:
     n = len(make_evaluation().known)
-    sentence = verdict(make_evaluation, round(share * n))
+    sentence = verdict(partial(make_evaluation, calibrated=calibrated), round(share * n))
     assert "at most 10 % of known inputs" in sentence
-    assert f"({round(share * n)} of {n};" in sentence
-    assert words in sentence
+    assert f"({round(share * n)} of {n})" in sentence
+    assert words.format(n=n) in sentence
+
+
+def test_a_threshold_that_few_inputs_set_too_high_is_explained(make_evaluation: Make) -> None:
+    settings = make_evaluation()
+    none = {name: replace(answers, is_ood=np.zeros(len(answers), dtype=bool)) for name, answers in settings.unknown.items()}
+    known = settings.known.scores["entropy"]
+    usual = np.sort(known)[int(np.ceil(0.9 * (len(known) - 1)))]
+    could = np.mean(settings.unknown["scrambled"].scores["entropy"] > usual)
+    sentence = make_evaluation(unknown=none, calibrated=20).summary()[-1].replace(NO_BREAK, " ")
+    assert "set from only 20 inputs" in sentence
+    assert f"{100 * could:.1f} % (scrambled)" in sentence
+    caught = {name: replace(answers, is_ood=~answers.is_ood) for name, answers in none.items()}
+    for quiet in (make_evaluation(unknown=none, calibrated=500), make_evaluation(unknown=caught, calibrated=20)):
+        assert "only" not in quiet.summary()[-1]
 
 
 def test_every_unknown_set_has_its_sentence(make_evaluation) -> None:

@@ -94,3 +94,9 @@ def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
 
 def test_hardware_in_words():
     assert hardware(torch.device("cpu")).startswith("cpu")
+
+
+@pytest.mark.parametrize(("threads", "words"), [(1, "1 thread"), (2, "2 threads")])
+def test_threads_are_counted_in_english(monkeypatch, threads, words):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert hardware(torch.device("cpu")).endswith(f", {words}")

@@ -91,14 +91,13 @@ def input_names(detector: Detector, spec: str) -> list[str] | None:
 def choose_recipe(spec: str, overrides: Iterable[str] = ()) -> Recipe:
     """Return the recipe for a name, a YAML file or a DATA argument, with overrides such as `training.epochs=5`.
 
-    Data without a recipe of its own is trained by `images` or `table`; a folder called `images` or `table` is data. Only the
-    images of a folder, which may differ in size, are resized as `images` says; arrays keep their size.
+    Data without a recipe of its own is trained by `images` or `table`; a folder is data, whatever its name. Only the images of
+    a folder, which may differ in size, are resized as `images` says; arrays keep their size.
 
     >>> choose_recipe("mnist:test", ["training.epochs=5"]).data.source
     'mnist:test'
     """
-    is_data = spec in (IMAGES, TABLE) and Path(spec).exists()
-    if spec.endswith((".yaml", ".yml")) or (spec in shipped_recipes() and not is_data):
+    if spec.endswith((".yaml", ".yml")) or (spec in shipped_recipes() and not Path(spec).is_dir()):
         return load_recipe(spec, overrides)
     try:
         kind = kind_of_data(spec)

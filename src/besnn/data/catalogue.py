@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from besnn.errors import InputError
 
@@ -59,7 +60,14 @@ def available() -> list[DatasetInfo]:
 
 
 def parse_name(spec: str) -> tuple[DatasetInfo, str | None] | None:
-    """Return the set and the split that `mnist` or `mnist:test` names; None if it does not begin with a built-in name."""
+    """Return the set and the split that `mnist` or `mnist:test` names; None if it does not begin with a built-in name.
+
+    A folder of that name is the user's own data: it takes precedence, and `mnist:test` still names the built-in set.
+    """
+    return None if Path(spec).is_dir() else _parse(spec)
+
+
+def _parse(spec: str) -> tuple[DatasetInfo, str | None] | None:
     name, colon, split = spec.partition(":")
     info = next((info for info in _CATALOGUE if info.name == name), None)
     if info is not None and colon and split not in info.sizes:
@@ -68,8 +76,8 @@ def parse_name(spec: str) -> tuple[DatasetInfo, str | None] | None:
 
 
 def require_name(spec: str) -> tuple[DatasetInfo, str | None]:
-    """Return what `parse_name` does; a name that is not built in is an error."""
-    parsed = parse_name(spec)
+    """Return the set and the split of a built-in name, whatever folders there are; another name is an error."""
+    parsed = _parse(spec)
     if parsed is None:
         raise InputError(f"no built-in set is called {spec!r}: choose from {', '.join(i.name for i in _CATALOGUE)}")
     return parsed

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 from besnn.data.dataset import Dataset
 from besnn.data.images import IMAGE_SUFFIXES, ImageSpec, Pixels, decode_image, image_spec_of, read_image
 from besnn.data.rows import Batch
-from besnn.errors import DataError, reading
+from besnn.errors import DataError, one_line, reading
 
 DECODE_THREADS = min(8, os.cpu_count() or 1)
 """Pillow releases Python's lock while it decodes, so threads are enough."""
+
+_LISTED = 50  # unreadable images that a message names
 
 ReadPixels: TypeAlias = Callable[[], Pixels]
 """Reads one image, `uint8 [c, h, w]`."""
@@ -64,6 +67,7 @@ class StreamingFolder:
     name: str
     spec: ImageSpec
     hashes: dict[str, str]
+    note: str = ""  # what was left out
 
     def __len__(self) -> int:
         return len(self.files)
@@ -83,21 +87,53 @@ class StreamingFolder:
         files = tuple(self.files[index] for index in indices)
         return replace(self, files=files, labels=None if self.labels is None else self.labels[np.asarray(indices)])
 
-    def load(self) -> Dataset:
-        """Decode all images into memory."""
-
-        def read(path: Path) -> tuple[Pixels, str]:
-            data = path.read_bytes()
-            return decode_image(data, self.spec, name=str(path)), hashlib.sha256(data).hexdigest()
-
+    def load(self, skip_bad: bool = False) -> Dataset:
+        """Decode all images into memory; unreadable ones raise a DataError that lists them, unless they may be left out."""
         images = np.empty((len(self), *self.spec.shape), np.uint8)
-        contents = []
-        with reading(self.name), ThreadPoolExecutor(DECODE_THREADS) as pool:
-            for start in range(0, len(self), 256):  # in chunks, so that finished images do not pile up beside the array
-                for place, (image, sha256) in enumerate(pool.map(read, self.files[start : start + 256]), start):
-                    images[place] = image
-                    contents.append((_name(self.files[place], Path(self.name)), sha256))
-        return Dataset(images, self.labels, self.class_names, self.name, {self.name: hash_listing(contents)})
+        kept: list[int] = []
+        contents, errors = [], {}
+        for place, (image, sha256, error) in enumerate(self._decode()):
+            if image is None:
+                errors[place] = error
+                continue
+            images[len(kept)] = image
+            kept.append(place)
+            contents.append((_name(self.files[place], Path(self.name)), sha256))
+        note = self._left_out(errors)
+        if note and not (skip_bad and kept):
+            raise DataError(f"{note}: save them again or remove them, or leave them out with --skip-bad")
+        labels = None if self.labels is None else self.labels[kept]
+        hashes = {self.name: hash_listing(contents)}
+        return Dataset(images[: len(kept)], labels, self.class_names, self.name, hashes, note=note)
+
+    def readable(self) -> "StreamingFolder":
+        """Decode all images once, and return those that can be read."""
+        errors = {place: error for place, (_, _, error) in enumerate(self._decode()) if error}
+        kept = [place for place in range(len(self)) if place not in errors]
+        return replace(self.subset(kept), note=self._left_out(errors))
+
+    def _decode(self) -> Iterator[tuple[Pixels | None, str, str]]:
+        """Yield each image in order with the SHA-256 of its file; or None, and what is wrong with it."""
+
+        def read(path: Path) -> tuple[Pixels | None, str, str]:
+            try:
+                data = path.read_bytes()
+                return decode_image(data, self.spec, name=str(path)), hashlib.sha256(data).hexdigest(), ""
+            except OSError as error:  # among them DataError
+                return None, "", one_line(error)
+
+        with ThreadPoolExecutor(DECODE_THREADS) as pool:
+            for start in range(0, len(self), 256):  # in chunks, so that finished images do not pile up
+                yield from pool.map(read, self.files[start : start + 256])
+
+    def _left_out(self, errors: dict[int, str]) -> str:
+        """Say which images cannot be read, `{place: error}`; empty if all can."""
+        if not errors:
+            return ""
+        names = [writable(_name(self.files[place], Path(self.name))) for place in errors]
+        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else "")
+        first = next(iter(errors.values()))
+        return f"{self.name}: {len(names):,} of {len(self):,} images cannot be read: {listed} (the first: {first})"
 
 
 def open_folder(folder: Path, spec: ImageSpec | None = None) -> StreamingFolder:
@@ -181,10 +217,16 @@ def _is_image(path: Path) -> bool:
 
 
 def _common_spec(files: Sequence[Path]) -> ImageSpec:
-    """Return the size that all images have; RGB if any of them has colour."""
-    specs = [image_spec_of(path) for path in files]
-    for path, spec in zip(files, specs, strict=True):
-        if spec.size != specs[0].size:
-            sizes = f"{files[0].name} is {specs[0]}, {path.name} is {spec}"
+    """Return the size that all readable images have; RGB if any of them has colour."""
+    specs: dict[Path, ImageSpec] = {}
+    for path in files:
+        with suppress(DataError):  # decoding the images will list all that cannot be read
+            specs[path] = image_spec_of(path)
+    if not specs:
+        raise DataError(f"{files[0]} and all other images beside it cannot be read: save them again as PNG or JPEG")
+    first, common = next(iter(specs.items()))
+    for path, spec in specs.items():
+        if spec.size != common.size:
+            sizes = f"{first.name} is {common}, {path.name} is {spec}"
             raise DataError(f"images differ in size ({sizes}): choose a size to bring them to")
-    return ImageSpec(specs[0].size, channels=max(spec.channels for spec in specs))
+    return ImageSpec(common.size, channels=max(spec.channels for spec in specs.values()))

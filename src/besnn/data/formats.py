@@ -1,6 +1,8 @@
 """The file formats that besnn reads, by suffix: a new format is one class and one entry in `FORMATS`."""
 
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -52,15 +54,37 @@ def column_names(path: Path) -> tuple[str, ...]:
         return FORMATS[path.suffix.lower()].columns(path)
 
 
-def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None = None) -> Dataset:
-    """Load a whole file; a bad row is an error. A table without a column of the default name `label` has no labels."""
+def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None = None, skip_bad: bool = False) -> Dataset:
+    """Load a whole file; a bad row is an error unless `skip_bad`. A table without a column called `label` has no labels."""
     if not FORMATS[path.suffix.lower()].is_table:
-        return collect(_read(path, (), label), path)
+        return collect(_read(path, (), label), path, skip_bad=skip_bad)
     names = column_names(path)
     if label not in names and label != "label":
         raise DataError(f"{path} has no column {label!r}: its columns are {one_line(', '.join(names))}")
     features = choose_columns(names, columns, label, table=str(path))
-    return collect(_read(path, features, label if label in names else None), path, tuple(features))
+    blocks = _read(path, features, label if label in names else None)
+    try:
+        dataset = collect(blocks, path, tuple(features), skip_bad)
+    except DataError:
+        if label not in names and (text := _text_column(path, features)) is not None:
+            hint = f"if it holds the classes, name it with --label {shlex.quote(text)}"
+            raise DataError(f"{path} has no column {label!r}, and column {text!r} holds no numbers: {hint}") from None
+        raise
+    dropped = [repr(name) for name in names if columns is None and name != label and name not in features]
+    note = f"column {', '.join(dropped)} is the row index that pandas wrote, and is left out" if dropped else ""
+    return replace(dataset, note="; ".join(filter(None, (note, dataset.note))))
+
+
+def _text_column(path: Path, features: Sequence[str]) -> str | None:
+    """Return the first column without a number in the first rows; None if all have some."""
+    return next((name for name in features if all(next(_read(path, [name])).errors)), None)
+
+
+def count_rows(path: Path) -> int | None:
+    """Count the rows of a file; None for a format without a method `count`."""
+    count = getattr(FORMATS[path.suffix.lower()], "count", None)
+    with reading(path):
+        return None if count is None else int(count(path))
 
 
 def stream_file(path: Path, *, label: str = "label", columns: Sequence[str] | int | None = None) -> Iterator[Rows]:

@@ -28,6 +28,11 @@ class Npz:
         """Return no names: the columns of an array have none."""
         return ()
 
+    def count(self, path: Path) -> int:
+        """Return the number of rows, from the header."""
+        with zipfile.ZipFile(path) as archive, _stored_array(archive, INPUTS) as stored:
+            return stored.shape[0]
+
     def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
         """Yield all rows in order, with the archive's labels unless `label` is None."""
         with zipfile.ZipFile(path) as archive, _stored_array(archive, INPUTS) as stored:

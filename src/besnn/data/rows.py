@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -74,28 +75,32 @@ def numbered_batches(blocks: Iterable[Rows], batch_size: int, start: int = 0) ->
         yield batch(rest[0], errors, start)
 
 
-def collect(blocks: Iterable[Rows], path: Path, feature_names: tuple[str, ...] = ()) -> Dataset:
-    """Return all rows of a file as one data set; the first bad row raises a DataError."""
+def collect(blocks: Iterable[Rows], path: Path, feature_names: tuple[str, ...] = (), skip_bad: bool = False) -> Dataset:
+    """Return all rows of a file as one data set; bad rows raise a DataError, or are left out and counted in its note."""
     inputs: list[Inputs] = []
     labels: list[Label] = []
+    bad: list[str] = []
     rounding = Rounding()
     start = 0
     for rows in blocks:
-        for number, error in enumerate(rows.errors, start):
-            if error:
-                raise DataError(f"{path}, row {number} (the first is 0): {error}: fix the row or remove it")
+        good = np.array([not error for error in rows.errors], dtype=np.bool_)
+        bad += [f"row {number} (the first is 0): {error}" for number, error in enumerate(rows.errors, start) if error]
         start += len(rows.inputs)
-        inputs.append(rows.inputs)
-        labels.extend(rows.labels)
+        inputs.append(rows.inputs[good])
+        labels.extend(compress(rows.labels, good))
         if rows.exact is not None:
-            rounding.add(rows.exact)
-    if start == 0:
-        raise DataError(f"{path} has no rows: give at least one")
+            rounding.add(rows.exact[good])
+    if bad and not skip_bad:
+        more = f", and {len(bad) - 1:,} more bad rows" if len(bad) > 1 else ""
+        raise DataError(f"{path}, {bad[0]}{more}: fix or remove what is bad, or leave it out with --skip-bad")
+    if start == len(bad):
+        raise DataError(f"{path} has no {'good ' if bad else ''}rows: give at least one")
     encoded, class_names = encode_labels(labels, str(path)) if labels else (None, ())
     with path.open("rb") as file:
         hashes = {str(path): hashlib.file_digest(file, "sha256").hexdigest()}
     lost = rounding.loss(feature_names)
-    return Dataset(np.concatenate(inputs), encoded, class_names, str(path), hashes, feature_names, lost=lost)
+    note = f"{len(bad):,} of {start:,} rows cannot be read and are left out; the first: {bad[0]}" if bad else ""
+    return Dataset(np.concatenate(inputs), encoded, class_names, str(path), hashes, feature_names, note, lost)
 
 
 def encode_labels(values: Sequence[Label], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:

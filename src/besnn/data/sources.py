@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from besnn.data.builtin import load_builtin
-from besnn.data.catalogue import available, parse_name
+from besnn.data.catalogue import available, parse_name, require_name
 from besnn.data.dataset import Dataset, Inputs
-from besnn.data.folder import StreamingFolder, folder_batches, open_folder
-from besnn.data.formats import FORMATS, describe_formats, load_file, stream_file
+from besnn.data.folder import StreamingFolder, folder_batches, list_files, open_folder
+from besnn.data.formats import FORMATS, count_rows, describe_formats, load_file, stream_file
 from besnn.data.images import IMAGE_SUFFIXES, ImageSpec, convert_images
 from besnn.data.rows import Batch, Rows, numbered_batches
 from besnn.errors import DataError, InputError
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 def kind_of(spec: str | Path) -> Kind:
-    """Return what a name or path stands for; a built-in name takes precedence over a file of that name (`./mnist`)."""
+    """Return what a name or path stands for; a folder takes precedence over the built-in set of its name (`mnist:test`)."""
     if parse_name(str(spec)):
         return Kind.BUILT_IN
     path = Path(spec)
@@ -61,6 +61,7 @@ def load(
     label: str = "label",
     image: ImageSpec | None = None,
     columns: Sequence[str] | None = None,
+    skip_bad: bool = False,
 ) -> Dataset:
     """Load data whole; a folder of images whose pixels need over `BYTE_BUDGET` bytes is refused.
 
@@ -72,14 +73,13 @@ def load(
         label: a table's class column.
         image: the form to bring images to; they keep their own unless given.
         columns: a table's feature columns, in order; all but the class unless given.
+        skip_bad: leave out images and rows that cannot be read, and say so in the set's `note`, instead of raising.
 
     Example:
         >>> load("digits:test").inputs.shape
         (359, 1, 8, 8)
     """
-    loaded = load_or_stream(
-        spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, byte_budget=BYTE_BUDGET
-    )
+    loaded = load_or_stream(spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, skip_bad=skip_bad)
     if isinstance(loaded, StreamingFolder):
         needed = f"{len(loaded):,} images of {loaded.spec} need more than {BYTE_BUDGET:,} bytes"
         raise InputError(f"{spec}: {needed}: choose a smaller size, or read them with besnn.data.load_or_stream")
@@ -94,21 +94,23 @@ def load_or_stream(
     label: str = "label",
     image: ImageSpec | None = None,
     columns: Sequence[str] | None = None,
-    byte_budget: int = BYTE_BUDGET,
+    skip_bad: bool = False,
+    byte_budget: int | None = None,
 ) -> Dataset | StreamingFolder:
     """Load data as `load` does, but leave a folder of images whose pixels need over `byte_budget` bytes on the disk."""
     kind = kind_of(spec)
     if kind is Kind.IMAGE:
         raise InputError(f"{spec} is a single image: give a folder of images")
+    _check_kind(kind, str(spec), image, columns)
     if kind is Kind.BUILT_IN:
         dataset = load_builtin(str(spec), split=split, data_dir=data_dir)
     elif kind is Kind.FOLDER:
         folder = open_folder(Path(spec), image)
-        if folder.nbytes > byte_budget:
-            return folder
-        dataset = folder.load()
+        if folder.nbytes > (BYTE_BUDGET if byte_budget is None else byte_budget):
+            return folder.readable() if skip_bad else folder
+        dataset = folder.load(skip_bad)
     else:
-        dataset = load_file(Path(spec), label=label, columns=columns)
+        dataset = load_file(Path(spec), label=label, columns=columns, skip_bad=skip_bad)
     return replace(dataset, inputs=_conform(dataset.inputs, dataset.name, image=image, columns=columns))
 
 
@@ -142,12 +144,9 @@ def stream(
     if (image is None) == (columns is None):
         raise InputError(f"image={image}, columns={columns}: give one of the two")
     kind = kind_of(source)
-    if kind in (Kind.FOLDER, Kind.IMAGE):
-        if image is None:
-            raise InputError(f"{source} holds images, where a table is expected")
+    _check_kind(kind, str(source), image, columns)
+    if image is not None and kind in (Kind.FOLDER, Kind.IMAGE):
         return folder_batches(Path(source), image, batch_size)
-    if kind is Kind.TABLE and columns is None:
-        raise InputError(f"{source} is a table, where images ({image}) are expected")
     if kind is Kind.BUILT_IN:
         inputs = load(source, split="test", data_dir=data_dir).inputs
         blocks = iter([Rows(inputs, [""] * len(inputs))])
@@ -155,6 +154,26 @@ def stream(
         blocks = stream_file(Path(source), label=label, columns=columns)
     batches = numbered_batches(blocks, batch_size)
     return (replace(batch, inputs=_conform(batch.inputs, str(source), image=image, columns=columns)) for batch in batches)
+
+
+def count_inputs(source: str | Path) -> int | None:
+    """Count what `stream` yields of a source, or nearly so, without reading it; None if that is not known in advance."""
+    kind, path = kind_of(source), Path(source)
+    if kind is Kind.BUILT_IN:
+        info, split = require_name(str(source))
+        return info.sizes[split or "test"]
+    if kind in (Kind.FOLDER, Kind.IMAGE):
+        return sum(1 for _ in list_files(path)) if path.is_dir() else 1
+    return count_rows(path)
+
+
+def _check_kind(kind: Kind, source: str, image: ImageSpec | None, columns: Sequence[str] | int | None) -> None:
+    """Refuse a table where images are expected, or the other way round, before anything is read."""
+    if kind is Kind.TABLE and image is not None:
+        raise InputError(f"{source} is a table, where images ({image}) are expected")
+    if kind in (Kind.FOLDER, Kind.IMAGE) and columns is not None:
+        expected = columns if isinstance(columns, int) else len(columns)
+        raise InputError(f"{source} holds images, where a table of {expected} columns is expected")
 
 
 def _conform(inputs: Inputs, name: str, *, image: ImageSpec | None, columns: Sequence[str] | int | None) -> Inputs:

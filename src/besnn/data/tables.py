@@ -1,5 +1,7 @@
 """Tables in CSV or parquet files, read in blocks: numeric features and, optionally, a column of classes."""
 
+import codecs
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,9 @@ BLOCK_BYTES = 1 << 20
 # What a cell must look like to be read as a number. NaN and infinity are refused, so their names are not in it.
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
+_PANDAS_INDEX = re.compile(r"|Unnamed: 0|__index_level_\d+__")  # the names under which pandas writes and reads an index
+_UTF16_MARKS = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+
 
 class Csv:
     """Comma-separated values with a header line (a `besnn.data.Format`)."""
@@ -30,7 +35,15 @@ class Csv:
     def columns(self, path: Path) -> tuple[str, ...]:
         """Return the names of the columns."""
         with _open_csv(path, [], {}) as reader:
-            return tuple(reader.schema.names)
+            names = tuple(reader.schema.names)
+        if any("\0" in name for name in names):  # UTF-16 without its mark
+            raise DataError(f"{path} is not text in UTF-8: save it as CSV with that encoding")
+        return names
+
+    def count(self, path: Path) -> int:
+        """Return the number of lines after the header; a cell with a line break counts twice."""
+        with path.open("rb") as file:
+            return max(0, sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK_BYTES), b"")) - 1)
 
     def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
         """Yield all rows in order; a row with too few or too many cells has an error."""
@@ -63,6 +76,10 @@ class Parquet:
         """Return the names of the columns."""
         return tuple(pa.parquet.read_schema(path).names)
 
+    def count(self, path: Path) -> int:
+        """Return the number of rows, from the footer."""
+        return int(pa.parquet.read_metadata(path).num_rows)
+
     def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
         """Yield all rows in order."""
         with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
@@ -71,11 +88,14 @@ class Parquet:
 
 
 def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> list[str]:
-    """Return the feature columns among all `names`: those expected by name, else all but the class (as many as expected)."""
+    """Return the feature columns among all `names`: those expected by name, else all (as many as expected) but the class.
+
+    The index that pandas writes beside the columns is no feature either: it would tell a sorted table's classes apart.
+    """
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{table} has two columns called {repeated[0]!r}: rename one")
     if expected is None or isinstance(expected, int):
-        features = [name for name in names if name != label]
+        features = [name for name in names if name != label and not _PANDAS_INDEX.fullmatch(name)]
         if not features or (expected is not None and len(features) != expected):
             wanted = "at least one" if expected is None else expected
             raise DataError(f"{table} has {len(features)} feature columns besides {label!r}: {wanted} expected")
@@ -167,12 +187,15 @@ def valid_utf8(path: Path) -> Iterator[Path]:
     r"""Yield a file of valid UTF-8: this one, or a copy in which bytes that are not UTF-8 are escaped, such as `\xff`.
 
     pyarrow would stop at the first such byte; this way it spoils only its own cell. pyarrow gets a file rather than a Python
-    object because its thread reads ahead, and would abort the process if that ended meanwhile.
+    object because its thread reads ahead, and would abort the process if that ended meanwhile. A file that begins with
+    UTF-16's byte-order mark, as some programs save CSV, is decoded.
     """
     if _is_utf8(path):
         yield path
         return
-    with tempfile.NamedTemporaryFile() as copy, path.open(encoding="utf-8", errors="backslashreplace", newline="") as text:
+    with path.open("rb") as file:
+        encoding = "utf-16" if file.read(2) in _UTF16_MARKS else "utf-8"
+    with tempfile.NamedTemporaryFile() as copy, path.open(encoding=encoding, errors="backslashreplace", newline="") as text:
         while part := text.read(BLOCK_BYTES):
             copy.write(part.encode())
         copy.flush()

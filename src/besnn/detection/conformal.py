@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc
 from torch import Tensor
 
-from besnn.checks import Numbers, as_floating, as_integers, like
+from besnn.checks import Numbers, as_floating, as_integers, is_fraction, like
 from besnn.errors import InputError
 
 Groups = Tensor | Sequence[int] | NDArray[Any]
@@ -108,10 +108,10 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
         >>> conformal_rank(99, alpha=0.05), conformal_rank(99, alpha=0.05, delta=0.1)
         (95, 98)
     """
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha={alpha} is not a false-alarm rate: choose it between 0 and 1, such as 0.05")
-    if delta is not None and not 0 < delta < 1:
-        raise InputError(f"delta={delta} is not a probability of failure: choose it between 0 and 1, such as 0.1")
+    if not is_fraction(alpha):
+        raise InputError(f"alpha={alpha!r} is not a false-alarm rate: choose it between 0 and 1, such as 0.05")
+    if delta is not None and not is_fraction(delta):
+        raise InputError(f"delta={delta!r} is not a probability of failure: choose it between 0 and 1, such as 0.1")
     exact_alpha = Fraction(repr(float(alpha)))  # the decimal as written: in floats 100 · (1 − 0.05) exceeds 95
     least = math.ceil(1 / exact_alpha) - 1
     if delta is not None:
@@ -195,8 +195,8 @@ def benjamini_hochberg(p_values: Tensor | Numbers, q: float) -> Tensor | NDArray
         >>> benjamini_hochberg([0.01, 0.04, 0.03, 0.9], q=0.1)
         array([ True,  True,  True, False])
     """
-    if not 0 < q < 1:
-        raise InputError(f"q={q} is not a false-discovery rate: choose it between 0 and 1, such as 0.1")
+    if not is_fraction(q):
+        raise InputError(f"q={q!r} is not a false-discovery rate: choose it between 0 and 1, such as 0.1")
     p = as_floating(p_values, "p-values")
     if p.ndim != 1:
         raise InputError(f"p-values have shape {list(p.shape)}: pass one per input, [batch]")

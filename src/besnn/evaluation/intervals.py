@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
+from scipy.special import betaincinv, betaln
 
 from besnn.checks import check_fractions
 from besnn.errors import InputError
@@ -33,6 +33,27 @@ def binomial_interval(successes: int, trials: int, level: float = 0.95) -> Inter
     low = betaincinv(successes, trials - successes + 1, tail) if successes else 0.0
     high = betaincinv(successes + 1, trials - successes, 1 - tail) if successes < trials else 1.0
     return Interval(float(low), float(high))
+
+
+def false_alarm_range(calibrated: int, rank: int, inputs: int, level: float = 0.95) -> tuple[int, int]:
+    """Compute how many false alarms chance explains among new inputs like those of the calibration.
+
+    The share of such inputs above the `rank`-th smallest of n calibration scores is itself random, Beta(n + 1 − rank, rank).
+    So their number is beta-binomial, exactly, and spreads more than a binomial: few calibration inputs add noise of their own.
+    Returns the smallest counts that are reached with probability (1 − level) / 2 and (1 + level) / 2. Where scores tie, there
+    are fewer alarms.
+
+    >>> false_alarm_range(calibrated=199, rank=190, inputs=600)
+    (12, 54)
+    """
+    check_fractions(level=level)
+    alarms = np.arange(inputs + 1)
+    above, below = calibrated + 1 - rank, rank
+    log_ways = -np.log(inputs + 1) - betaln(alarms + 1, inputs - alarms + 1)
+    log_share = betaln(alarms + above, inputs - alarms + below) - betaln(above, below)
+    reached = np.cumsum(np.exp(log_ways + log_share))
+    low, high = np.searchsorted(reached, [(1 - level) / 2, (1 + level) / 2])
+    return int(low), int(min(high, inputs))
 
 
 def ood_intervals(

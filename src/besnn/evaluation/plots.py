@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -77,17 +78,19 @@ def score_histograms(
     edges = np.histogram_bin_edges(every[np.isfinite(every)], bins)
     columns = min(len(unknown), _MAX_COLUMNS)
     rows = math.ceil(len(unknown) / columns)
-    figure = new_figure(max(2.9 * columns, 4.2), 2.6 * rows)
+    figure = new_figure(max(2.9 * columns, 4.2), 2.6 * rows + 0.4)
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    keys: dict[str, Artist] = {}
     for index, (name, scores) in enumerate(unknown.items()):
         axes, colour = panels[index], UNKNOWN_COLOURS[index % len(UNKNOWN_COLOURS)]
-        axes.stairs(_shares(known, edges), edges, fill=True, color=KNOWN_COLOUR, alpha=0.45, label="known")
-        axes.stairs(_shares(scores, edges), edges, color=colour, linewidth=1.6, label="unknown")
-        axes.axvline(threshold, color="black", linewidth=1.2, linestyle="dashed", label=f"τ = {threshold:.3g}")
+        filled = axes.stairs(_shares(known, edges), edges, fill=True, color=KNOWN_COLOUR, alpha=0.45, label="known")
+        outline = axes.stairs(_shares(scores, edges), edges, color=colour, linewidth=1.6, label=_label(name))
+        line = axes.axvline(threshold, color="black", linewidth=1.2, linestyle="dashed", label=f"τ = {threshold:.3g}")
+        keys = {**keys, "known": filled, "τ": line, f"set {index}": outline}
         axes.set_title(shortened(name, _MAX_NAME_LENGTH))
         axes.set_xlabel(score_name)
         axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
-        axes.legend()
+    figure.legend(handles=list(keys.values()), loc="outside lower center", ncols=columns + 2)  # never over τ
     for axes in panels[::columns]:
         axes.set_ylabel("share of inputs")
     for axes in panels[len(unknown) :]:
@@ -101,10 +104,14 @@ def _checked(out_scores: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
     return {name: as_scores(scores, f"scores of {name!r}") for name, scores in out_scores.items()}
 
 
-def _line(name: str, index: int) -> dict[str, Any]:
+def _label(name: str) -> str:
     label = shortened(name, _MAX_NAME_LENGTH)
+    return f" {label}" if label.startswith("_") else label  # matplotlib hides labels that begin with _
+
+
+def _line(name: str, index: int) -> dict[str, Any]:
     return {
-        "label": f" {label}" if label.startswith("_") else label,  # matplotlib hides labels that begin with _
+        "label": _label(name),
         "color": UNKNOWN_COLOURS[index % len(UNKNOWN_COLOURS)],
         "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
     }

@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from besnn.checks import as_numpy, check_fractions, check_same_length
+from besnn.detection.conformal import conformal_rank
 from besnn.errors import InputError
 from besnn.evaluation.checks import FloatArray, IntArray, as_labels, as_probabilities, as_scores
 from besnn.evaluation.classification import classification_metrics
-from besnn.evaluation.intervals import Interval, binomial_interval, ood_intervals
+from besnn.evaluation.intervals import Interval, binomial_interval, false_alarm_range, ood_intervals
 from besnn.evaluation.metrics import OODMetrics, ood_metrics
 
+FEW_CALIBRATED = 200  # fewer calibration inputs leave the threshold uncertain enough to say so
 NO_BREAK = "\N{NO-BREAK SPACE}"
 METHOD_NAMES = {
     "be-snn": "BE-SNN",
@@ -128,6 +130,7 @@ class Evaluation:
         known: the results on the in-distribution set, whose true classes are ``labels`` ``[n]``.
         unknown: OOD set name → the results on it.
         provenance: where the detector and this evaluation come from; plain JSON values, nested or not.
+        calibrated: how many inputs the threshold was set from, and with which δ; without it, false alarms are not judged.
 
     >>> known = ScoredSet([[0.9, 0.1], [0.2, 0.8]], {"entropy": [0.3, 0.5]}, p_values=[0.7, 0.3], is_ood=[0, 0])
     >>> noise = ScoredSet([[0.5, 0.5]], {"entropy": [0.7]}, p_values=[0.01], is_ood=[1])
@@ -150,6 +153,8 @@ class Evaluation:
     unknown: Mapping[str, ScoredSet]
     provenance: Mapping[str, object] = field(default_factory=dict)
     feature_names: Sequence[str] | None = None
+    calibrated: int | None = None
+    delta: float | None = None
 
     def __post_init__(self) -> None:
         labels = as_labels(self.labels, "labels", num_classes=len(self.class_names))
@@ -197,9 +202,42 @@ class Evaluation:
             f"“{self.title}” ({method_name(self.method)}) sorts inputs into {len(self.class_names)} classes, and raises an "
             "alarm when an input looks like nothing it was trained on.",
             f"It predicted the right class for {percent(accuracy)} of {len(self.known):,} known inputs ({self.known_name}).",
-            f"It may raise a false alarm on at most {100 * self.alpha:g}{NO_BREAK}% of known inputs. "
-            + _false_alarms(self.known.flagged, self.alpha),
+            f"It may raise a false alarm on at most {100 * self.alpha:g}{NO_BREAK}% of known inputs. " + self._false_alarms(),
             *(_caught(name, answers.flagged) for name, answers in self.unknown.items()),
+            *self._uncertain_threshold(),
+        ]
+
+    def _false_alarms(self) -> str:
+        """Say how many false alarms there were, and whether chance explains them."""
+        observed = self.known.flagged
+        counted = f"It did on {percent(observed['rate'])} of them ({observed['flagged']:,} of {observed['n']:,})"
+        if self.calibrated is None:
+            return f"{counted}."
+        rank = conformal_rank(self.calibrated, self.alpha, self.delta)
+        low, high = false_alarm_range(self.calibrated, rank, observed["n"])
+        chance = f"with a threshold from {self.calibrated:,} inputs, chance alone gives {percent(low / observed['n'])} to "
+        chance += f"{percent(high / observed['n'])} in 19 of 20 evaluations"
+        if observed["flagged"] > high:
+            return f"{counted}, more than chance explains: these inputs differ from those it was calibrated on ({chance})."
+        if observed["flagged"] < low:
+            return f"{counted}, fewer than chance explains ({chance})."
+        return f"{counted}, in line with that: {chance}."
+
+    def _uncertain_threshold(self) -> list[str]:
+        """Say so where a threshold from few inputs is so high that much fewer unknown inputs are caught than could be."""
+        if self.calibrated is None or self.calibrated >= FEW_CALIBRATED:
+            return []
+        score = self.default_score
+        usual = np.quantile(self.known.scores[score], 1 - self.alpha, method="higher")
+        could = {name: float(np.mean(answers.scores[score] > usual)) for name, answers in self.unknown.items()}
+        missed = [name for name, answers in self.unknown.items() if could[name] > answers.flagged["rate"] + 0.05]
+        if not missed:
+            return []
+        better = " and ".join(f"{percent(could[name])} ({name})" for name in missed)
+        return [
+            f"Its threshold was set from only {self.calibrated:,} inputs and came out high. One that flags "
+            f"{100 * self.alpha:g}{NO_BREAK}% of these known inputs would catch {better}: calibrate again with "
+            f"{FEW_CALIBRATED} or more inputs of known kinds (besnn calibrate)."
         ]
 
 
@@ -223,19 +261,6 @@ def percent(share: float) -> str:
     else:
         figure = f"{100 * share:.1f}"
     return f"{figure}{NO_BREAK}%"
-
-
-def _false_alarms(observed: Rate, alpha: float) -> str:
-    counted = f"It did on {percent(observed['rate'])} of them ({observed['flagged']:,} of {observed['n']:,}; "
-    counted += f"95{NO_BREAK}% interval {percent(observed['low'])} to {percent(observed['high'])})"
-    if observed["low"] > alpha:
-        return counted + (
-            ", more than allowed and more than chance explains: these inputs differ from those it was calibrated on, "
-            "or those were too few."
-        )
-    if observed["high"] < alpha:
-        return counted + ", clearly fewer than allowed."
-    return counted + ", in line with that."
 
 
 def _caught(name: str, caught: Rate) -> str:

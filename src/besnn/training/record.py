@@ -83,7 +83,8 @@ def hardware(device: torch.device) -> str:
     """Name the processor or accelerator."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type} ({platform.machine()}), {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{device.type} ({platform.machine()}), {threads} thread{'' if threads == 1 else 's'}"
 
 
 def _git(folder: Path, *arguments: str) -> str:
