@@ -22,7 +22,7 @@ Scores = dict[str, NDArray[np.float32]]
 Densities = dict[str, NearestNeighbourDensity]
 
 CANDIDATE_LAYERS = {
-    "fashion-convnet": ("trunk", "trunk.3+trunk", "trunk.3+trunk.7+trunk"),
+    "fashion-convnet": ("trunk.3", "trunk.7", "trunk", "trunk.3+trunk", "trunk.3+trunk.7+trunk"),
     "cifar-resnet18": (
         "trunk.stage1",
         "trunk.stage2",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from besnn.data import Dataset
+from besnn.detection.score_set import COMBINED
 from besnn.errors import InputError
 from besnn.recipe.config import METHOD
 from besnn.recipe.reading import method_overrides
@@ -15,6 +16,8 @@ from besnn.training.record import read_record, source_commit
 from besnn.version import __version__
 
 _NOTHING_HELD_BACK = ("data.calibration=0", "training.patience=null")
+HELD_OUT = 0.02
+"""The share of the training set that scores are combined against; no network learns from it."""
 _EVERY_DENSITY = ("score.densities=[nearest-neighbour, class-gaussian]",)
 
 
@@ -27,23 +30,19 @@ class Task:
         unknown: the OOD sets.
         input_shape: the shape of one image, `(channels, h, w)`.
         backbone: the backbone of the recipe, whose layers a density may look at.
-        score: the score that BE-SNN is reported by beside its paper's, fixed before any test data is seen.
-        held_out: the share of the training set that scores are combined against; no network learns from it.
     """
 
     name: str
     unknown: tuple[str, ...]
     input_shape: tuple[int, int, int]
     backbone: str
-    score: str
-    held_out: float = 0.0
 
 
 TASKS = {
     task.name: task
     for task in (
-        Task("fashion-mnist", ("mnist", "not-mnist"), (1, 28, 28), "fashion-convnet", "nearest-neighbour"),
-        Task("cifar10", ("svhn",), (3, 32, 32), "cifar-resnet18", "combined", held_out=0.02),
+        Task("fashion-mnist", ("mnist", "not-mnist"), (1, 28, 28), "fashion-convnet"),
+        Task("cifar10", ("svhn",), (3, 32, 32), "cifar-resnet18"),
     )
 }
 
@@ -119,15 +118,17 @@ class Workspace:
 
 
 def reproduction_recipe(in_name: str, method: str, seed: int, overrides: Iterable[str] = ()) -> Recipe:
-    """Return the recipe by which a method's results are reported; its score is fixed, a baseline's is that of its paper.
+    """Return the recipe by which a method's results are reported, its score fixed before any test data is seen.
+
+    BE-SNN is reported by the combined score beside its paper's, a baseline by the score of its paper.
 
     >>> recipe = reproduction_recipe("fashion-mnist", "duq", seed=2)
     >>> recipe.data.validation, recipe.score.name, recipe.training.seed
-    (0.0, 'method', 2)
+    (0.02, 'method', 2)
     """
     task = TASKS.get(in_name)  # Two Moons has none: its figure has no OOD set
-    score = task.score if task and method == "be-snn" else METHOD
-    held_out = task.held_out if task else 0
+    score = COMBINED if task and method == "be-snn" else METHOD
+    held_out = HELD_OUT if task else 0
     fixed = [f"data.validation={held_out}", *_NOTHING_HELD_BACK, *_EVERY_DENSITY, f"score.name={score}"]
     replaced = method_overrides(load_recipe(in_name), method)
     return load_recipe(in_name, [*replaced, *fixed, *overrides, f"training.seed={seed}"])
