@@ -8,7 +8,7 @@ import pytest
 from besnn.cli.app import run
 from besnn.demo import EverySixthEpoch
 from besnn.detector import Detector
-from besnn.evaluation.intervals import binomial_interval
+from besnn.evaluation import binomial_interval
 
 
 @pytest.fixture(scope="module")

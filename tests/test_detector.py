@@ -14,7 +14,7 @@ from besnn.data import two_moons
 from besnn.detection import scores_for
 from besnn.errors import DataError, InputError, NotReadyError
 from besnn.model import Preprocessing
-from besnn.storage.model_file import read_model_file, write_model_file
+from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file, write_tensor_file
 from besnn.training.fit import fit_detector
 
 METHODS = ["be-snn", "softmax", "duq", "gaussian", "deep-ensemble", "batch-ensemble"]
@@ -106,14 +106,14 @@ def test_a_saved_detector_uses_several_layers(tiny_recipe, stripes, tmp_path):
     detector = fit_detector(tiny_recipe(*settings, "score.layer=trunk.2+trunk", "training.epochs=1"), stripes).detector
     detector.save(tmp_path / "model.safetensors")
     loaded = Detector.load(tmp_path / "model.safetensors")
-    assert loaded.layer == read_model_file(tmp_path / "model.safetensors")[1]["layer"] == "trunk.2+trunk"
+    assert loaded.layer == read_tensor_file(tmp_path / "model.safetensors", MODEL_FILE)[1]["layer"] == "trunk.2+trunk"
     assert np.array_equal(loaded.score(stripes.inputs), detector.score(stripes.inputs))
     np.testing.assert_allclose(loaded.score(stripes.inputs, batch_size=5), detector.score(stripes.inputs), atol=1e-5)
 
 
 def test_the_file_holds_its_provenance(fitted, tmp_path, moons):
     fitted().save(tmp_path / "model.safetensors")
-    _, header = read_model_file(tmp_path / "model.safetensors")
+    _, header = read_tensor_file(tmp_path / "model.safetensors", MODEL_FILE)
     assert header["recipe"]["training"]["epochs"] == 2
     assert header["recipe"]["backbone"]["name"] == "mlp"  # what `auto` came to
     assert header["provenance"]["data"] == moons.hashes
@@ -314,9 +314,9 @@ def test_damaged_and_absent_files(path, tmp_path):
 
 def altered(path, change):
     """Write the file again with a matching digest."""
-    tensors, header = read_model_file(path)
+    tensors, header = read_tensor_file(path, MODEL_FILE)
     change(tensors, header)
-    write_model_file(path, tensors, header)
+    write_tensor_file(path, MODEL_FILE, tensors, header)
 
 
 WEIGHT = "model/feature_extractor.0.weight"

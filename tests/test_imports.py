@@ -98,7 +98,7 @@ def test_the_plan_itself_has_no_circles():
         ("besnn", ["torch", "numpy", "sklearn", "lightning", "pydantic"]),
         ("besnn.data", ["torch", "lightning", "matplotlib"]),
         ("besnn.ray.sources", ["torch", "ray"]),
-        ("besnn.detector", ["lightning", "matplotlib", "sklearn", "ray", "fastapi"]),
+        ("besnn.detector", ["lightning", "matplotlib", "scipy", "sklearn", "ray", "fastapi"]),
     ],
 )
 def test_what_an_import_does_not_bring_in(module, absent):

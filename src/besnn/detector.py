@@ -17,7 +17,7 @@ from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
 from besnn.recipe.build import build_method
 from besnn.recipe.config import Recipe
 from besnn.recipe.reading import parse_recipe
-from besnn.storage.model_file import model_file_bytes, parse_model_file, read_model_file, write_model_file
+from besnn.storage.tensor_file import MODEL_FILE, parse_tensor_file, read_tensor_file, tensor_file_bytes, write_tensor_file
 
 if TYPE_CHECKING:
     from besnn.data import Dataset
@@ -219,15 +219,6 @@ class Detector:
             known_name: name of the known data; its own name unless given.
             input_names: by the name of a set, the name of each of its inputs; the row number unless given.
             provenance: of this evaluation; the data's and the detector's are added.
-
-        >>> from besnn import fit_detector
-        >>> from besnn.data import Dataset, two_moons
-        >>> from besnn.training import load_recipe
-        >>> detector = fit_detector(load_recipe("two-moons", ["training.epochs=1"]), two_moons(500)).detector
-        >>> moons = two_moons(200, seed=1)
-        >>> far = Dataset(moons.inputs + 50, None, (), "far away")
-        >>> detector.evaluate(moons, {"far": far}).metrics()["detection_rate"]["far"]["rate"]
-        1.0
         """
         from besnn.evaluation import Evaluation  # slow to import, and most uses do without
 
@@ -294,11 +285,11 @@ class Detector:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file, atomically."""
-        write_model_file(Path(path), *self._to_parts())
+        write_tensor_file(Path(path), MODEL_FILE, *self._to_parts())
 
     def to_bytes(self) -> bytes:
         """Return the content of the file that `save` writes."""
-        return model_file_bytes(*self._to_parts())
+        return tensor_file_bytes(MODEL_FILE, *self._to_parts())
 
     def _to_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
@@ -327,12 +318,12 @@ class Detector:
 
         For a detector around a network of your own, pass an untrained `model` of the same architecture.
         """
-        return cls._from_parts(*read_model_file(Path(path)), model, f"model file {path}")
+        return cls._from_parts(*read_tensor_file(Path(path), MODEL_FILE), model, f"model file {path}")
 
     @classmethod
     def from_bytes(cls, content: bytes | memoryview, model: OODClassifier | None = None) -> Self:
         """Restore a detector from the content of its file; see `load`."""
-        return cls._from_parts(*parse_model_file(bytes(content)), model, "the model file")
+        return cls._from_parts(*parse_tensor_file(bytes(content), MODEL_FILE), model, "the model file")
 
     @classmethod
     def _from_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None, file: str) -> Self:

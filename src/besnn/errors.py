@@ -27,9 +27,8 @@ def printable(text: str) -> str:
 
     Spaces of all kinds stay, such as the one that does not break in "5 %".
 
-    Example:
-        >>> print(printable("café \x1b[2J"))
-        café \x1b[2J
+    >>> print(printable("café \x1b[2J"))
+    café \x1b[2J
     """
 
     def escaped(each: str) -> str:
@@ -41,9 +40,8 @@ def printable(text: str) -> str:
 def one_line(message: Exception | str) -> str:
     r"""Return another library's error message (or any text) as one printable line; an empty error gives its class name.
 
-    Example:
-        >>> one_line(ValueError("bad header:\n  too short"))
-        'bad header: too short'
+    >>> one_line(ValueError("bad header:\n  too short"))
+    'bad header: too short'
     """
     line = printable(" ".join(str(message).split()))
     return line or (type(message).__name__ if isinstance(message, Exception) else "")

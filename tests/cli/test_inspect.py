@@ -4,7 +4,7 @@ import pytest
 
 from besnn.cli.inspect import facts_of, in_words
 from besnn.detector import Detector
-from besnn.storage.model_file import read_model_file, write_model_file
+from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file, write_tensor_file
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--json", "-"], ["--json=-"]], ids=" ".join)
@@ -30,9 +30,9 @@ def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
 
 
 def test_control_characters_in_names_are_escaped(besnn, moons_model, tmp_path):
-    tensors, header = read_model_file(moons_model)
+    tensors, header = read_tensor_file(moons_model, MODEL_FILE)
     header["class_names"] = ["\x1b[2Jupper", "lower\nbesnn: all is well"]
-    write_model_file(tmp_path / "hostile.safetensors", tensors, header)
+    write_tensor_file(tmp_path / "hostile.safetensors", MODEL_FILE, tensors, header)
     words = besnn("inspect", tmp_path / "hostile.safetensors").out
     assert r"2: \x1b[2Jupper, lower\nbesnn: all is well" in words
     assert words.replace("\n", "").isprintable()

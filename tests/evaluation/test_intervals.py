@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom, binom, binomtest, norm
 
-from besnn.detection.conformal import conformal_rank
+from besnn.detection.conformal import conformal_rank, false_alarm_range
 from besnn.errors import InputError
 from besnn.evaluation import binomial_interval, ood_intervals, ood_metrics
-from besnn.evaluation.intervals import false_alarm_range
 
 
 @settings(deadline=None, max_examples=60)

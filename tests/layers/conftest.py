@@ -13,7 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from besnn.layers import BatchEnsembleLayer, BatchEnsembleMultiheadAttention, batch_ensemble, normal
+from besnn.layers.gpu import scale_and_norm
 from besnn.layers.norm import MemberBatchNorm
+from tests.layers.gpu import plain_kernels
 
 torch.set_num_threads(1)  # the tensors are tiny
 
@@ -97,6 +99,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def switch() -> None:
         for module in ("layer", "norm"):
             monkeypatch.setattr(f"besnn.layers.{module}.use_kernels", lambda x: x.ndim > 2 and x.numel() > 0)
+        monkeypatch.setattr(scale_and_norm, "_kernels", lambda: plain_kernels)
 
     return switch
 

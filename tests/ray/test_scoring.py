@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -122,27 +121,6 @@ def test_options_of_ray_need_ray(option, moons_file, points, tmp_path, capsys):
     assert capsys.readouterr().err == f"besnn: {option.partition('=')[0]} is for Ray: add --engine ray, or leave it out\n"
 
 
-def test_a_worker_that_is_killed_is_replaced(cluster, stripes_file, many_images, score_locally, tmp_path, capsys):
-    killed: list[int] = []
-    after: list[int] = []
-
-    def kill_one(rows: int) -> None:
-        if rows and not killed:
-            victim = worker_processes()[0]
-            victim.send_signal(signal.SIGKILL)
-            killed.append(victim.pid)
-        elif killed:
-            after.append(rows)
-
-    folder = tmp_path / "scores"
-    options = {"chunk_rows": IMAGE_ROWS, "cluster": Cluster(workers=1)}
-    score_on_ray(stripes_file, str(many_images), str(folder), progress=kill_one, **options)
-    assert killed
-    assert after
-    assert capsys.readouterr().out == ""  # Ray's messages go to standard error
-    assert_exactly_once(folder, score_locally(stripes_file, str(many_images)))
-
-
 DRIVER = """
 import sys
 from pathlib import Path
@@ -153,7 +131,9 @@ score_on_ray(Path(model), source, folder, cluster=Cluster(address, workers=1), c
 """
 
 
-def test_a_run_that_is_killed_continues(cluster, stripes_file, many_images, score_locally, tmp_path):
+def test_a_run_that_is_killed_continues_and_a_worker_that_is_killed_is_replaced(
+    cluster, stripes_file, many_images, score_locally, tmp_path, capsys
+):
     """All intact parts are kept; a damaged one, and one that was not put in place, are scored again."""
     folder = tmp_path / "scores"
     arguments = [stripes_file, many_images, folder, cluster]
@@ -171,9 +151,17 @@ def test_a_run_that_is_killed_continues(cluster, stripes_file, many_images, scor
     del done[damaged]
 
     told: list[int] = []
+
+    def kill_the_worker(rows: int) -> None:
+        told.append(rows)
+        if len(told) == 2:  # it has scored its first chunk
+            worker_processes()[0].kill()
+
     options = {"chunk_rows": IMAGE_ROWS, "cluster": Cluster(workers=1)}
-    score_on_ray(stripes_file, str(many_images), str(folder), progress=told.append, **options)
+    score_on_ray(stripes_file, str(many_images), str(folder), progress=kill_the_worker, **options)
     assert told[0] == IMAGE_ROWS * len(done)
+    assert len(told) > 2
+    assert capsys.readouterr().out == ""  # Ray's messages go to standard error
     assert done.items() <= times_of(folder).items()  # none was scored again
     assert_exactly_once(folder, score_locally(stripes_file, str(many_images)))
 

@@ -7,8 +7,7 @@ from torch import nn
 
 from besnn import BESNN, Detector
 from besnn.errors import DataError
-from besnn.storage.model_file import read_model_file, write_model_file
-from besnn.storage.tensor_file import FileKind, write_tensor_file
+from besnn.storage.tensor_file import MODEL_FILE, FileKind, read_tensor_file, write_tensor_file
 from besnn.training.fit import fit_detector
 
 TENSORS = {"model/weight": torch.ones(2, 3), "count": torch.tensor(3), "precise": torch.tensor([1e300], dtype=torch.float64)}
@@ -16,8 +15,8 @@ TENSORS = {"model/weight": torch.ones(2, 3), "count": torch.tensor(3), "precise"
 
 def test_tensors_and_header_come_back(tmp_path):
     path = tmp_path / "model.safetensors"
-    write_model_file(path, TENSORS, {"class_names": ["Ä", "b"]})
-    tensors, header = read_model_file(path)
+    write_tensor_file(path, MODEL_FILE, TENSORS, {"class_names": ["Ä", "b"]})
+    tensors, header = read_tensor_file(path, MODEL_FILE)
     assert all(torch.equal(tensors[name], value) for name, value in TENSORS.items())
     assert header["class_names"] == ["Ä", "b"]
 
@@ -28,9 +27,9 @@ def test_numbers_that_are_not_finite_are_named(value, dtype, tmp_path):
     path = tmp_path / "model.safetensors"
     bad = torch.ones(2, 3, dtype=dtype)
     bad[1, 2] = value
-    write_model_file(path, TENSORS | {"model/bias": bad}, {})
+    write_tensor_file(path, MODEL_FILE, TENSORS | {"model/bias": bad}, {})
     with pytest.raises(DataError, match="NaN or infinite numbers in 'model/bias'") as caught:
-        read_model_file(path)
+        read_tensor_file(path, MODEL_FILE)
     assert "\n" not in str(caught.value)
 
 
@@ -40,7 +39,7 @@ def test_a_detector_with_mirror_images_is_restored(method, tiny_recipe, stripes,
     detector = fit_detector(tiny_recipe(*settings, "backbone.hidden=[4, 4]", "data.calibration=0.4"), stripes).detector
     path = tmp_path / "model.safetensors"
     detector.save(path)
-    assert read_model_file(path)[1]["recipe"]["method"]["mirror"]
+    assert read_tensor_file(path, MODEL_FILE)[1]["recipe"]["method"]["mirror"]
     loaded = Detector.load(path)
     for count in (1, 7, 64):
         one, other = detector.predict(stripes.inputs[:count]), loaded.predict(stripes.inputs[:count])
@@ -70,8 +69,8 @@ def test_a_wrapped_network_with_mirror_images_is_restored(tiny_recipe, stripes, 
 def test_mirror_must_be_true_or_false(tiny_recipe, stripes, tmp_path):
     path = tmp_path / "model.safetensors"
     fit_detector(tiny_recipe("training.epochs=1", "data.calibration=0.4"), stripes).detector.save(path)
-    tensors, header = read_model_file(path)
-    write_model_file(path, tensors, header | {"mirror": "false"})
+    tensors, header = read_tensor_file(path, MODEL_FILE)
+    write_tensor_file(path, MODEL_FILE, tensors, header | {"mirror": "false"})
     with pytest.raises(DataError, match="mirror is 'false', not true or false"):
         Detector.load(path)
 
@@ -80,12 +79,12 @@ def test_a_checkpoint_is_not_a_model_file(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     write_tensor_file(path, FileKind("besnn-checkpoint", 1, "checkpoint", ""), TENSORS, {})
     with pytest.raises(DataError, match=r"'besnn-checkpoint', which is not a besnn model file: .*besnn train"):
-        read_model_file(path)
+        read_tensor_file(path, MODEL_FILE)
 
 
 def test_writing_replaces_the_file_whole(tmp_path):
     path = tmp_path / "model.safetensors"
-    write_model_file(path, TENSORS, {"run": 1})
-    write_model_file(path, TENSORS, {"run": 2})
-    assert read_model_file(path)[1]["run"] == 2
+    write_tensor_file(path, MODEL_FILE, TENSORS, {"run": 1})
+    write_tensor_file(path, MODEL_FILE, TENSORS, {"run": 2})
+    assert read_tensor_file(path, MODEL_FILE)[1]["run"] == 2
     assert [each.name for each in tmp_path.iterdir()] == ["model.safetensors"]

@@ -20,8 +20,7 @@ import torch
 import torch.utils.tensorboard  # or else every fork would import it
 
 from besnn.data import two_moons
-from besnn.storage.model_file import read_model_file
-from besnn.storage.tensor_file import read_tensor_file
+from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file
 from besnn.training import make_fabric, parse_recipe
 from besnn.training.checkpoint import CHECKPOINT
 from besnn.training.fit import fit_detector
@@ -73,7 +72,7 @@ def attempt(folder: Path, kill_after: float | None) -> bool:
 
 def weights_digest(folder: Path) -> str:
     """What the model file's tensors are."""
-    tensors, _ = read_model_file(folder / "model.safetensors")
+    tensors, _ = read_tensor_file(folder / "model.safetensors", MODEL_FILE)
     sha = hashlib.sha256()
     for name in sorted(tensors):
         sha.update(name.encode() + tensors[name].numpy().tobytes())

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from besnn.cli.app import run
 from besnn.detector import Detector
-from besnn.storage.model_file import read_model_file
-from besnn.storage.tensor_file import read_tensor_file
+from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file
 from besnn.training.checkpoint import CHECKPOINT
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
     """What one process leaves, and what two processes leave."""
     left = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("together")
     runs = [start(sys.executable, "-W", "ignore", SCRIPT, count, folder) for count, folder in enumerate(left, 1)]
-    for code, _, err in [finish(run) for run in runs]:
+    for code, _, err in [finish(each) for each in runs]:
         assert code == 0, err
     return left
 
@@ -146,7 +146,7 @@ TRAIN = [
 
 
 def test_the_command_line_makes_the_same_calibrated_model_once(tmp_path):
-    """With one process, with processes of its own, and under torchrun; an error is printed once."""
+    """With processes of its own, and under torchrun, as in this one process; an error is printed once."""
     # `besnn` as a file, as it is when installed: Fabric starts further processes from the file that started the first.
     program = tmp_path / "besnn"
     program.write_text("from besnn.cli import main\n\nif __name__ == '__main__':\n    main()\n")
@@ -154,7 +154,6 @@ def test_the_command_line_makes_the_same_calibrated_model_once(tmp_path):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     runs = {}
     for name, launcher, options in [
-        ("alone", [], []),
         ("together", [], shared),
         ("torchrun", torchrun, shared),
         ("refused", [], [*shared, "--set=training.batch_size=17"]),
@@ -167,12 +166,14 @@ def test_the_command_line_makes_the_same_calibrated_model_once(tmp_path):
     model, code, _, err = done.pop("refused")
     assert (code, err) == (2, "besnn: cannot split a batch of 17 among 2 processes: change training.batch_size\n")
     assert not model.exists()
-    expected, header = read_model_file(done["alone"][0])
+    alone = tmp_path / "alone.safetensors"
+    assert run([*TRAIN, "-o", str(alone), "--quiet"]) == 0
+    expected, header = read_tensor_file(alone, MODEL_FILE)
     for model, code, out, err in done.values():
         assert code == 0, err
         assert out.count(f"wrote {model}") == 1
         assert err.count("epoch 2") == 1
-        found, found_header = read_model_file(model)
+        found, found_header = read_tensor_file(model, MODEL_FILE)
         assert found_header["calibration"] == header["calibration"]
         assert found.keys() == expected.keys()
         for name, value in expected.items():

@@ -9,7 +9,7 @@ from besnn.data import Dataset, digits, keep_classes, load_or_stream, made_up_ou
 from besnn.detection import scores_for
 from besnn.detector import Detector
 from besnn.errors import InputError
-from besnn.storage.model_file import read_model_file
+from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file
 from besnn.training import load_recipe
 from besnn.training.fit import fit_detector
 from besnn.training.progress import Reporter
@@ -190,8 +190,8 @@ def test_a_stopped_run_continues_to_the_same_file(tiny_recipe, moons, tmp_path):
     assert continued.history == whole.history
     for fitted, name in ((whole, "whole"), (continued, "continued")):
         fitted.detector.save(tmp_path / name)
-    expected, _ = read_model_file(tmp_path / "whole")
-    found, _ = read_model_file(tmp_path / "continued")
+    expected, _ = read_tensor_file(tmp_path / "whole", MODEL_FILE)
+    found, _ = read_tensor_file(tmp_path / "continued", MODEL_FILE)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 

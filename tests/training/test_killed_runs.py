@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-KILLS = 50
+KILLS = 25
 
 
 @pytest.mark.slow

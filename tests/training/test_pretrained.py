@@ -12,8 +12,7 @@ from besnn.layers import batch_ensemble, fast_parameters
 from besnn.model import Preprocessing, convnet
 from besnn.recipe.build import freeze_weights, pretrained_backbone
 from besnn.recipe.config import OptimiserConfig, backbone_class
-from besnn.storage.model_file import read_model_file, write_model_file
-from besnn.storage.tensor_file import write_tensor_file
+from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file, write_tensor_file
 from besnn.training import build_method, parse_recipe
 from besnn.training.checkpoint import CHECKPOINT
 from besnn.training.fit import fit_detector
@@ -126,9 +125,9 @@ def test_weights_are_read_with_the_checks_of_a_model_file(plain, tmp_path):
     altered.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(DataError, match=r"altered\.safetensors was altered after it was written"):
         pretrained_backbone(config(altered), SHAPE)
-    tensors, header = read_model_file(path)
+    tensors, header = read_tensor_file(path, MODEL_FILE)
     broken = {name: value * float("nan") if value.is_floating_point() else value for name, value in tensors.items()}
-    write_model_file(altered, broken, header)
+    write_tensor_file(altered, MODEL_FILE, broken, header)
     with pytest.raises(DataError, match=r"altered\.safetensors contains NaN or infinite numbers"):
         pretrained_backbone(config(altered), SHAPE)
     write_tensor_file(altered, CHECKPOINT, tensors, {})

@@ -107,13 +107,7 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class DUQObjective:
-    """Binary cross-entropy of the kernels and the two-sided gradient penalty, as in DUQ's published code.
-
-    >>> from besnn.model import two_moons_mlp
-    >>> model = DUQ(two_moons_mlp(), num_classes=2, feature_dim=32, embedding_dim=10)
-    >>> list(DUQObjective()(model, torch.randn(8, 2), torch.arange(8) % 2))
-    ['classification', 'gradient']
-    """
+    """Binary cross-entropy of the kernels and the two-sided gradient penalty, as in DUQ's published code."""
 
     gradient_weight: float = 0.05
     over_classes: Literal["sum", "mean"] = "mean"

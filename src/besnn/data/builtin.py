@@ -53,10 +53,9 @@ def _assemble(info: DatasetInfo, split: str, found: list[FileStatus]) -> Dataset
 def two_moons(n: int = 1000, *, noise: float = 0.1, seed: int = 0) -> Dataset:
     """Generate two interleaved half circles in the plane, with the noise that DUQ and the paper use.
 
-    Example:
-        >>> moons = two_moons(100)
-        >>> moons.inputs.shape, moons.class_names
-        ((100, 2), ('upper', 'lower'))
+    >>> moons = two_moons(100)
+    >>> moons.inputs.shape, moons.class_names
+    ((100, 2), ('upper', 'lower'))
     """
     from sklearn.datasets import make_moons  # slow to import
 
@@ -69,9 +68,8 @@ def two_moons(n: int = 1000, *, noise: float = 0.1, seed: int = 0) -> Dataset:
 def digits() -> Dataset:
     """Load scikit-learn's 1,797 handwritten digits, grey 8x8.
 
-    Example:
-        >>> digits().inputs.shape
-        (1797, 1, 8, 8)
+    >>> digits().inputs.shape
+    (1797, 1, 8, 8)
     """
     from sklearn.datasets import load_digits  # slow to import
 

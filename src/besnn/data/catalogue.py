@@ -52,9 +52,8 @@ class DatasetInfo:
 def available() -> list[DatasetInfo]:
     """Return the built-in sets.
 
-    Example:
-        >>> [info.name for info in available()]
-        ['two-moons', 'digits', 'fashion-mnist', 'mnist', 'not-mnist', 'cifar10', 'svhn']
+    >>> [info.name for info in available()]
+    ['two-moons', 'digits', 'fashion-mnist', 'mnist', 'not-mnist', 'cifar10', 'svhn']
     """
     return list(_CATALOGUE)
 

@@ -30,10 +30,9 @@ class Dataset:
         note: what a reader of results must know, such as that a file holds only a part of the official one.
         lost: which column float32 cannot hold, so that nothing can be learned from it; empty if it holds all.
 
-    Example:
-        >>> points = Dataset(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), ("left", "right"), name="points")
-        >>> len(points), points.is_image, [len(part) for part in points.split(0.5)]
-        (4, False, [2, 2])
+    >>> points = Dataset(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), ("left", "right"), name="points")
+    >>> len(points), points.is_image, [len(part) for part in points.split(0.5)]
+    (4, False, [2, 2])
     """
 
     inputs: Inputs
@@ -135,10 +134,9 @@ def _spread_classes(order: NDArray[np.int64], labels: NDArray[np.int64]) -> NDAr
 def keep_classes(dataset: Dataset, class_names: Collection[str]) -> Dataset:
     """Return the rows of the named classes only, relabelled 0, 1, ... in the set's own order of classes.
 
-    Example:
-        >>> from besnn.data import digits
-        >>> keep_classes(digits(), {"0", "6", "8"}).class_names
-        ('0', '6', '8')
+    >>> from besnn.data import digits
+    >>> keep_classes(digits(), {"0", "6", "8"}).class_names
+    ('0', '6', '8')
     """
     rows, labels, kept = rows_of_classes(dataset, class_names)
     return replace(dataset.subset(rows), labels=labels, class_names=kept)

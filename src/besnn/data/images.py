@@ -37,9 +37,8 @@ class ImageSpec:
         size: `(height, width)` in pixels, or one int for a square.
         channels: 1 for grey, 3 for RGB.
 
-    Example:
-        >>> ImageSpec(32, channels=3).shape
-        (3, 32, 32)
+    >>> ImageSpec(32, channels=3).shape
+    (3, 32, 32)
     """
 
     size: int | tuple[int, int]
@@ -78,11 +77,10 @@ def decode_image(data: bytes, spec: ImageSpec, name: str) -> Pixels:
     The image is rotated upright, its transparent parts become white, and it is stretched to the size of the spec. Of an
     animation the first frame is taken.
 
-    Example:
-        >>> file = io.BytesIO()
-        >>> Image.new("RGBA", (40, 20), (255, 0, 0, 0)).save(file, "PNG")
-        >>> decode_image(file.getvalue(), ImageSpec(2, channels=1), "clear.png").tolist()
-        [[[255, 255], [255, 255]]]
+    >>> file = io.BytesIO()
+    >>> Image.new("RGBA", (40, 20), (255, 0, 0, 0)).save(file, "PNG")
+    >>> decode_image(file.getvalue(), ImageSpec(2, channels=1), "clear.png").tolist()
+    [[[255, 255], [255, 255]]]
     """
     with _opened(io.BytesIO(data), name) as image:
         return _decode(image, spec)

@@ -23,9 +23,8 @@ def made_up_outliers(inputs: Inputs, *, kinds: Sequence[str] | None = None, seed
     Kinds are from `IMAGE_OUTLIERS`, for colour images also from `COLOUR_OUTLIERS`, or from `TABLE_OUTLIERS`; all that apply
     unless given. The outliers of a kind depend only on the inputs and the seed.
 
-    Example:
-        >>> sorted(made_up_outliers(np.zeros((3, 2), np.float32)))
-        ['enlarged-box', 'permuted-columns']
+    >>> sorted(made_up_outliers(np.zeros((3, 2), np.float32)))
+    ['enlarged-box', 'permuted-columns']
     """
     makers = TABLE_OUTLIERS
     if inputs.ndim == 4:

@@ -130,12 +130,11 @@ def rows_from_array(array: NDArray[np.generic], labels: Sequence[Label] = ()) ->
     The array is a table `[n, d]` of numbers, or images `[n, h, w]`, `[n, h, w, c]` or `[n, c, h, w]`: whole numbers from 0
     to 255, or floats in [0, 1].
 
-    Example:
-        >>> rows = rows_from_array(np.array([[[0.0, 1.0]], [[0.5, 7.0]]]))
-        >>> rows.inputs.tolist()
-        [[[[0, 255]]], [[[0, 0]]]]
-        >>> rows.errors
-        ['', 'pixels outside 0 to 1']
+    >>> rows = rows_from_array(np.array([[[0.0, 1.0]], [[0.5, 7.0]]]))
+    >>> rows.inputs.tolist()
+    [[[[0, 255]]], [[[0, 0]]]]
+    >>> rows.errors
+    ['', 'pixels outside 0 to 1']
     """
     if array.dtype.kind not in "buif":
         raise InputError(f"an array of {array.dtype} is not numeric: give integers or floats")

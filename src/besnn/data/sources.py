@@ -75,9 +75,8 @@ def load(
         columns: a table's feature columns, in order; all but the class unless given.
         skip_bad: leave out images and rows that cannot be read, and say so in the set's `note`, instead of raising.
 
-    Example:
-        >>> load("digits:test").inputs.shape
-        (359, 1, 8, 8)
+    >>> load("digits:test").inputs.shape
+    (359, 1, 8, 8)
     """
     loaded = load_or_stream(spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, skip_bad=skip_bad)
     if isinstance(loaded, StreamingFolder):
@@ -135,9 +134,8 @@ def stream(
         label: a table's class column, which is not a feature.
         data_dir: where built-in sets lie.
 
-    Example:
-        >>> [len(batch.ids) for batch in stream("digits:test", batch_size=200, image=ImageSpec(8, channels=1))]
-        [200, 159]
+    >>> [len(batch.ids) for batch in stream("digits:test", batch_size=200, image=ImageSpec(8, channels=1))]
+    [200, 159]
     """
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size}: give a whole number, 1 or more")

@@ -108,11 +108,10 @@ def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, l
 def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
     """Convert the feature columns to numbers; a row with a missing cell or one that is not a finite number has an error.
 
-    Example:
-        >>> cells = pa.RecordBatch.from_pydict({"x": ["1", "two"], "y": ["3", "4"], "label": ["a", "b"]})
-        >>> rows = rows_from_cells(cells, ["y", "x"], "label")
-        >>> rows.inputs.tolist(), rows.errors, rows.labels
-        ([[3.0, 1.0], [0.0, 0.0]], ['', "column 'x' is not a finite number ('two')"], ['a', 'b'])
+    >>> cells = pa.RecordBatch.from_pydict({"x": ["1", "two"], "y": ["3", "4"], "label": ["a", "b"]})
+    >>> rows = rows_from_cells(cells, ["y", "x"], "label")
+    >>> rows.inputs.tolist(), rows.errors, rows.labels
+    ([[3.0, 1.0], [0.0, 0.0]], ['', "column 'x' is not a finite number ('two')"], ['a', 'b'])
     """
     numbers = np.empty((cells.num_rows, len(columns)), order="F")  # columns are written one by one
     for column, name in enumerate(columns):

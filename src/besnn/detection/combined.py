@@ -21,11 +21,6 @@ class TailProbability:
     Between knots −log p is interpolated. Reference scores that nearly tie make one knot, because otherwise a rounding error
     would be a jump in surprise. Beyond the last knot the tail is exponential, with the mean excess of the highest 5 % as its
     scale: this tells far outliers apart, whose p-values would all tie.
-
-    Example:
-        >>> tail = TailProbability(torch.arange(99.0))
-        >>> tail.surprise(torch.tensor([-5.0, 50.0, 98.0, 150.0]))
-        tensor([ 0.0000,  0.6931,  3.9120, 21.2454])
     """
 
     def __init__(self, reference: Tensor) -> None:
@@ -104,11 +99,10 @@ class CombinedScore:
         reference: `{name: [n]}`, scores of in-distribution inputs, none of which was used for training or is used for
             calibration; the guarantee then holds no matter how the scores depend on each other.
 
-    Example:
-        >>> ordinary = torch.arange(99.0)
-        >>> combined = CombinedScore({"entropy": ordinary, "density": ordinary})
-        >>> combined.score({"entropy": torch.tensor([50.0, 98.0, 50.0]), "density": torch.tensor([50.0, 98.0, 150.0])})
-        tensor([ 1.3863,  7.8240, 21.9385])
+    >>> ordinary = torch.arange(99.0)
+    >>> combined = CombinedScore({"entropy": ordinary, "density": ordinary})
+    >>> combined.score({"entropy": torch.tensor([50.0, 98.0, 50.0]), "density": torch.tensor([50.0, 98.0, 150.0])})
+    tensor([ 1.3863,  7.8240, 21.9385])
     """
 
     def __init__(self, reference: Mapping[str, Tensor]) -> None:

@@ -3,15 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import betainc
 from torch import Tensor
 
-from besnn.checks import Numbers, as_floating, as_integers, is_fraction, like
+from besnn.checks import Numbers, as_floating, as_integers, check_fractions, is_fraction, like
 from besnn.errors import InputError
 
 Groups = Tensor | Sequence[int] | NDArray[Any]
@@ -26,9 +25,8 @@ def p_values(scores: Tensor | Numbers, calibration_scores: Tensor | Numbers) -> 
 
     Scores may have any shape, calibration scores are `[n]`; p-values have the shape, type and device of the scores.
 
-    Example:
-        >>> p_values([0.0, 98.0, 200.0], range(99))
-        array([1.  , 0.02, 0.01])
+    >>> p_values([0.0, 98.0, 200.0], range(99))
+    array([1.  , 0.02, 0.01])
     """
     query, ordered = as_floating(scores, "scores"), _sorted_calibration_scores(calibration_scores)
     dtype = torch.promote_types(query.dtype, ordered.dtype)
@@ -61,14 +59,13 @@ class ConformalThreshold:
     Attributes:
         threshold: τ, the `rank`-th smallest score; an input is out-of-distribution if and only if its score exceeds it.
 
-    Example:
-        >>> calibration = ConformalThreshold(range(99), alpha=0.05)
-        >>> calibration.threshold
-        94.0
-        >>> calibration.p_values([0.0, 94.0, 95.0, 200.0])
-        array([1.  , 0.06, 0.05, 0.01])
-        >>> calibration.is_ood([94.0, 95.0])
-        array([False,  True])
+    >>> calibration = ConformalThreshold(range(99), alpha=0.05)
+    >>> calibration.threshold
+    94.0
+    >>> calibration.p_values([0.0, 94.0, 95.0, 200.0])
+    array([1.  , 0.06, 0.05, 0.01])
+    >>> calibration.is_ood([94.0, 95.0])
+    array([False,  True])
     """
 
     def __init__(self, scores: Tensor | Numbers, alpha: float = 0.05, delta: float | None = None) -> None:
@@ -103,10 +100,6 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
     Without `delta` it is ⌈(n+1)(1−α)⌉. With `delta` it is the smallest rank j, no smaller than that, for which
     P(Beta(j, n+1−j) ≤ 1−α) ≤ δ: the share of new scores at or below the j-th smallest of n is Beta(j, n+1−j) when
     scores are continuous, and larger when they tie.
-
-    Example:
-        >>> conformal_rank(99, alpha=0.05), conformal_rank(99, alpha=0.05, delta=0.1)
-        (95, 98)
     """
     if not is_fraction(alpha):
         raise InputError(f"alpha={alpha!r} is not a false-alarm rate: choose it between 0 and 1, such as 0.05")
@@ -121,10 +114,60 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
         raise InputError(f"{n} calibration scores are too few for {wish}: provide at least {least}, or raise alpha")
     rank = n + 1 - math.floor(exact_alpha * (n + 1))
     if delta is not None:
+        from scipy.special import betainc  # slow to import, and seldom needed
+
         ranks = np.arange(rank, n + 1)
         failure = betainc(ranks, n + 1 - ranks, 1 - alpha)
         rank += int(np.argmax(failure <= delta * (1 + 1e-9)))  # the last rank passes, up to rounding
     return rank
+
+
+class Interval(NamedTuple):
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+def binomial_interval(successes: int, trials: int, level: float = 0.95) -> Interval:
+    """Compute the Clopper–Pearson interval of a rate, which covers the true rate with probability at least `level`.
+
+    >>> low, high = binomial_interval(5, 100)
+    >>> round(low, 4), round(high, 4)
+    (0.0164, 0.1128)
+    """
+    from scipy.special import betaincinv  # slow to import
+
+    check_fractions(level=level)
+    if not 0 <= successes <= trials or trials < 1:
+        raise InputError(f"{successes} successes in {trials} trials: give 0 ≤ successes ≤ trials, trials ≥ 1")
+    tail = (1 - level) / 2
+    low = betaincinv(successes, trials - successes + 1, tail) if successes else 0.0
+    high = betaincinv(successes + 1, trials - successes, 1 - tail) if successes < trials else 1.0
+    return Interval(float(low), float(high))
+
+
+def false_alarm_range(calibrated: int, rank: int, inputs: int, level: float = 0.95) -> tuple[int, int]:
+    """Compute how many false alarms chance explains among new inputs like those of the calibration.
+
+    The share of such inputs above the `rank`-th smallest of n calibration scores is itself random, Beta(n + 1 − rank, rank).
+    So their number is beta-binomial, exactly, and spreads more than a binomial: few calibration inputs add noise of their own.
+    Returns the smallest counts that are reached with probability (1 − level) / 2 and (1 + level) / 2. Where scores tie, there
+    are fewer alarms.
+
+    >>> false_alarm_range(calibrated=199, rank=190, inputs=600)
+    (12, 54)
+    """
+    from scipy.special import betaln  # slow to import
+
+    check_fractions(level=level)
+    alarms = np.arange(inputs + 1)
+    above, below = calibrated + 1 - rank, rank
+    log_ways = -np.log(inputs + 1) - betaln(alarms + 1, inputs - alarms + 1)
+    log_share = betaln(alarms + above, inputs - alarms + below) - betaln(above, below)
+    reached = np.cumsum(np.exp(log_ways + log_share))
+    low, high = np.searchsorted(reached, [(1 - level) / 2, (1 + level) / 2])
+    return int(low), int(min(high, inputs))
 
 
 class MondrianThreshold:
@@ -132,10 +175,9 @@ class MondrianThreshold:
 
     Groups are integers `[n]`. The group must be a function of the input alone, such as the *predicted* class.
 
-    Example:
-        >>> calibration = MondrianThreshold([*range(9), *range(100, 109)], [0] * 9 + [1] * 9, alpha=0.1)
-        >>> calibration.is_ood([50.0, 50.0], [0, 1])
-        array([ True, False])
+    >>> calibration = MondrianThreshold([*range(9), *range(100, 109)], [0] * 9 + [1] * 9, alpha=0.1)
+    >>> calibration.is_ood([50.0, 50.0], [0, 1])
+    array([ True, False])
     """
 
     def __init__(self, scores: Tensor | Numbers, groups: Groups, alpha: float = 0.05, delta: float | None = None) -> None:
@@ -191,9 +233,8 @@ def benjamini_hochberg(p_values: Tensor | Numbers, q: float) -> Tensor | NDArray
     The expected share of false selections is ≤ q (Benjamini & Hochberg 1995), also for conformal p-values that share one
     calibration set (Bates et al. 2023).
 
-    Example:
-        >>> benjamini_hochberg([0.01, 0.04, 0.03, 0.9], q=0.1)
-        array([ True,  True,  True, False])
+    >>> benjamini_hochberg([0.01, 0.04, 0.03, 0.9], q=0.1)
+    array([ True,  True,  True, False])
     """
     if not is_fraction(q):
         raise InputError(f"q={q!r} is not a false-discovery rate: choose it between 0 and 1, such as 0.1")

@@ -9,12 +9,10 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import logsumexp
-from scipy.stats import binomtest
 from torch import Tensor
 
 from besnn.checks import Numbers, as_floating
-from besnn.detection.conformal import exceeds
+from besnn.detection.conformal import binomial_interval, exceeds
 from besnn.errors import InputError
 
 STEPS_AT_ONCE = 65536  # bounds the memory of a long update
@@ -73,15 +71,14 @@ class DriftMonitor:
         alarm_level: L; the probability of ever raising a false alarm is at most 1/L.
         window: over how many of the last scores the rate of out-of-distribution inputs is computed.
 
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> monitor = DriftMonitor.from_calibration(rng.normal(size=2000), ood_threshold=1.64)
-        >>> log_martingale = monitor.update(rng.normal(size=5000))
-        >>> monitor.status().alarm
-        False
-        >>> log_martingale = monitor.update(rng.normal(size=200) + 1)
-        >>> monitor.status().alarm
-        True
+    >>> rng = np.random.default_rng(0)
+    >>> monitor = DriftMonitor.from_calibration(rng.normal(size=2000), ood_threshold=1.64)
+    >>> log_martingale = monitor.update(rng.normal(size=5000))
+    >>> monitor.status().alarm
+    False
+    >>> log_martingale = monitor.update(rng.normal(size=200) + 1)
+    >>> monitor.status().alarm
+    True
     """
 
     def __init__(
@@ -154,11 +151,8 @@ class DriftMonitor:
 
     def status(self) -> DriftStatus:
         """Return the current state of the stream."""
-        rate, interval = None, (0.0, 1.0)
-        if self._flags:
-            rate = sum(self._flags) / len(self._flags)
-            exact = binomtest(sum(self._flags), len(self._flags)).proportion_ci(0.95, method="exact")
-            interval = (float(exact.low), float(exact.high))
+        flagged, seen = sum(self._flags), len(self._flags)
+        rate, interval = (flagged / seen, binomial_interval(flagged, seen)) if seen else (None, (0.0, 1.0))
         return DriftStatus(self._steps, self._log_martingale, self._alarm_step, rate, interval)
 
     def state_dict(self) -> dict[str, Any]:
@@ -199,14 +193,7 @@ class DriftMonitor:
 
 
 class ScoreCounts:
-    """Scores counted in the cells of a fixed grid, and exact p-values against them.
-
-    Example:
-        >>> counts = ScoreCounts(np.array([0.5]))
-        >>> counts.add(np.array([0.1, 0.2, 0.9]))
-        >>> counts.p_values(np.array([0.7, 0.3]), ties=np.array([0.5, 0.5]))
-        array([0.25, 0.7 ])
-    """
+    """Scores counted in the cells of a fixed grid, and exact p-values against them."""
 
     def __init__(self, edges: NDArray[np.float64]) -> None:
         self.edges = edges
@@ -268,7 +255,7 @@ def play(
     deposits = (log_released - math.log(BETS))[:, None] - (log_product - payoffs)
     deposits[0] = np.logaddexp(deposits[0], log_capital)
     path = np.logaddexp.accumulate(deposits, axis=0) + log_product
-    return path[-1], np.logaddexp(logsumexp(path, axis=1), _log_reserve(t))
+    return path[-1], np.logaddexp(np.logaddexp.reduce(path, axis=1), _log_reserve(t))
 
 
 def _log_reserve(t: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -22,10 +22,9 @@ def tempered_entropy(distances: Tensor) -> Tensor:
 
     Far from every class the tempering takes ξ to 0, so the score goes to log C smoothly; near one class it goes to 0.
 
-    Example:
-        >>> near, between, far = [0.0, 9.0], [1.0, 1.0], [800.0, 900.0]
-        >>> tempered_entropy(torch.tensor([[near, between, far]]))
-        tensor([0.0012, 0.6931, 0.6931])
+    >>> near, between, far = [0.0, 9.0], [1.0, 1.0], [800.0, 900.0]
+    >>> tempered_entropy(torch.tensor([[near, between, far]]))
+    tensor([0.0012, 0.6931, 0.6931])
     """
     distances = _finite(distances)
     nearest = distances.amin(dim=-1, keepdim=True)
@@ -50,10 +49,9 @@ def smallest_distance(distances: Tensor) -> Tensor:
 def mutual_information(distances: Tensor) -> Tensor:
     """Compute the disagreement of the members, as `logit_mutual_information` with p_n = softmax(−d̄_n).
 
-    Example:
-        >>> agree, disagree = [[0.0, 99.0], [0.0, 99.0]], [[0.0, 99.0], [99.0, 0.0]]
-        >>> mutual_information(torch.tensor([agree, disagree]).transpose(0, 1))
-        tensor([0.0000, 0.6931])
+    >>> agree, disagree = [[0.0, 99.0], [0.0, 99.0]], [[0.0, 99.0], [99.0, 0.0]]
+    >>> mutual_information(torch.tensor([agree, disagree]).transpose(0, 1))
+    tensor([0.0000, 0.6931])
     """
     # Tempered, the softmax is uniform far from the data in every member, so that they would seem to agree.
     return logit_mutual_information(-_finite(distances))
@@ -114,9 +112,8 @@ SCORES: dict[str, dict[str, Score]] = {
 def scores_for(kind: str) -> dict[str, Score]:
     """Return the scores for a kind of evidence, `{name: function(evidence) -> [batch]}`.
 
-    Example:
-        >>> sorted(scores_for("logits"))
-        ['energy', 'max-softmax-probability', 'mutual-information', 'predictive-entropy']
+    >>> sorted(scores_for("logits"))
+    ['energy', 'max-softmax-probability', 'mutual-information', 'predictive-entropy']
     """
     if kind not in SCORES:
         raise InputError(f"unknown kind of evidence {kind!r}: use one of {', '.join(map(repr, SCORES))}")

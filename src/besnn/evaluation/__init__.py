@@ -1,5 +1,6 @@
 """Evaluation of a detector from arrays alone: metrics and intervals here, figures in `plots`, the report in `report`."""
 
+from besnn.detection.conformal import Interval, binomial_interval
 from besnn.evaluation.classification import (
     accuracy,
     brier_score,
@@ -9,8 +10,7 @@ from besnn.evaluation.classification import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from besnn.evaluation.intervals import Interval, binomial_interval, ood_intervals
-from besnn.evaluation.metrics import OODMetrics, ood_metrics
+from besnn.evaluation.metrics import OODMetrics, ood_intervals, ood_metrics
 from besnn.evaluation.result import Evaluation, ScoredSet
 
 __all__ = [

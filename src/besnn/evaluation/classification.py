@@ -5,7 +5,6 @@ from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
-import sklearn.metrics
 
 from besnn.checks import check_same_length
 from besnn.errors import InputError
@@ -105,8 +104,8 @@ def confusion_matrix(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Int
            [1, 0]])
     """
     truth, predicted = _checked(labels, probabilities)
-    classes = np.arange(predicted.shape[1])
-    counts: IntArray = sklearn.metrics.confusion_matrix(truth, predicted.argmax(axis=1), labels=classes)
+    counts = np.zeros((predicted.shape[1],) * 2, np.int64)
+    np.add.at(counts, (truth, predicted.argmax(axis=1)), 1)
     return counts
 
 

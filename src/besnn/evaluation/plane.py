@@ -64,9 +64,6 @@ def confidence_by_distance(
     """Compute the mean confidence ``[m]`` at points ``[m, 2]`` in rings at increasing distance from the data ``[n, 2]``.
 
     There is one ring per pair of consecutive ``edges``, in ascending order; the mean of a ring without points is NaN.
-
-    >>> confidence_by_distance([[0, 0], [1, 0], [3, 0]], [0.9, 0.7, 0.1], data=[[0, 0]], edges=(0, 2, 4))
-    [Ring(inner=0.0, outer=2.0, mean_confidence=0.8, n=2), Ring(inner=2.0, outer=4.0, mean_confidence=0.1, n=1)]
     """
     where, known = as_points(points, "points"), as_points(data, "data")
     values = as_scores(confidence, "confidence")

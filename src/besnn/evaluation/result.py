@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from besnn.checks import as_numpy, check_fractions, check_same_length
-from besnn.detection.conformal import conformal_rank
+from besnn.detection.conformal import Interval, binomial_interval, conformal_rank, false_alarm_range
 from besnn.errors import InputError
 from besnn.evaluation.checks import FloatArray, IntArray, as_labels, as_probabilities, as_scores
 from besnn.evaluation.classification import classification_metrics
-from besnn.evaluation.intervals import Interval, binomial_interval, false_alarm_range, ood_intervals
-from besnn.evaluation.metrics import OODMetrics, ood_metrics
+from besnn.evaluation.metrics import OODMetrics, ood_intervals, ood_metrics
 
 FEW_CALIBRATED = 200  # fewer calibration inputs leave the threshold uncertain enough to say so
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -131,14 +130,6 @@ class Evaluation:
         unknown: OOD set name → the results on it.
         provenance: where the detector and this evaluation come from; plain JSON values, nested or not.
         calibrated: how many inputs the threshold was set from, and with which δ; without it, false alarms are not judged.
-
-    >>> known = ScoredSet([[0.9, 0.1], [0.2, 0.8]], {"entropy": [0.3, 0.5]}, p_values=[0.7, 0.3], is_ood=[0, 0])
-    >>> noise = ScoredSet([[0.5, 0.5]], {"entropy": [0.7]}, p_values=[0.01], is_ood=[1])
-    >>> evaluation = Evaluation(
-    ...     "Pets", "be-snn", ["cat", "dog"], 0.05, 0.6, "entropy", "photos", known, [0, 1], {"noise": noise}
-    ... )
-    >>> evaluation.metrics()["detection_rate"]["noise"]["rate"]
-    1.0
     """
 
     title: str

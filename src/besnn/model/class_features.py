@@ -74,13 +74,6 @@ def squared_distances(features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
 
     mean_m ‖φ − e_m‖² = ‖φ − μ‖² + v, so the cost does not depend on the number of samples and the value is never negative.
     Features `[members, batch, d]` and the `class_moments` give `[members, batch, classes]`.
-
-    >>> samples = torch.randn(1, 3, 100, 5)
-    >>> features = torch.randn(1, 2, 5)
-    >>> by_moments = squared_distances(features, *class_moments(samples))
-    >>> by_brute_force = (features[:, :, None, None] - samples[:, None]).square().sum(-1).mean(-1)
-    >>> torch.allclose(by_moments, by_brute_force, rtol=1e-4)
-    True
     """
     # ‖φ − μ‖² by differences, not by ‖φ‖² + ‖μ‖² − 2φμ: that loses all digits where φ ≈ μ, which is where trained features lie.
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or features.dtype not in _CDIST_TYPES:
@@ -95,10 +88,6 @@ def kernel_log_probabilities(distances: Tensor) -> Tensor:
     """Normalise the members' mean kernel exp(−d̄) over classes, in log space so that distant inputs do not underflow.
 
     Distances `[members, batch, classes]` give log probabilities `[batch, classes]`.
-
-    >>> far = torch.tensor([[[2000.0, 1000.0, 3000.0]]])
-    >>> kernel_log_probabilities(far).argmax(dim=-1).tolist()
-    [1]
     """
     finite = distances.clamp(max=torch.finfo(distances.dtype).max)  # infinitely far from all classes: uniform, not NaN
     return torch.log_softmax(torch.logsumexp(-finite, dim=0), dim=-1)

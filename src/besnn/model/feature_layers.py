@@ -53,12 +53,6 @@ def layer_features(outputs: Mapping[str, Sequence[Tensor]], layer: str, members:
     The outputs are member-major rows `[members · batch, ...]` by layer and extractor. A single layer's map is averaged over its
     places. In a group of several layers, each map is averaged over a coarse grid and each layer is scaled to unit length, so
     that none dominates: the cosine between two inputs is then the mean of the layers' cosines. Several groups are concatenated.
-
-    >>> outputs = {"maps": [torch.rand(4 * 2, 8, 14, 14)], "vectors": [torch.rand(4 * 2, 32)]}
-    >>> list(layer_features(outputs, "maps", 4, torch.float32).shape)
-    [4, 2, 8]
-    >>> list(layer_features(outputs, "maps+vectors", 4, torch.float32).shape)  # 8 · 2 · 2 + 32
-    [4, 2, 64]
     """
     groups = [_group_features([outputs[name] for name in group], members, dtype) for group in layer_groups(layer)]
     return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)

@@ -119,12 +119,6 @@ def entropy_regulariser(
 
     Returns:
         `[members]`.
-
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> features, labels = torch.randn(1, 8, 2, generator=generator), torch.zeros(8, dtype=torch.int64)
-    >>> narrow = 0.1 * torch.randn(1, 2, 16, 2, generator=generator)
-    >>> entropy_regulariser(features, labels, narrow) > 0, entropy_regulariser(features, labels, 100 * narrow)
-    (tensor([True]), tensor([0.]))
     """
     check_estimator(k, estimator)
     _check_shapes(features, class_features, k)

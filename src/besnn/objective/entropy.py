@@ -62,11 +62,6 @@ def grouped_entropy(
     Points are `[..., n, d]` and groups integers `[..., n]`, which broadcast; points whose group is not in `0 .. num_groups − 1`
     are ignored. Return the entropies `[..., num_groups]`, 0 for a group of k points or fewer, and which of them are valid, with
     the leading dimensions of `groups`.
-
-    >>> points = torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]])
-    >>> entropy, valid = grouped_entropy(points, torch.tensor([0, 0, 0, 0, 1]), num_groups=2, k=1)
-    >>> bool(entropy[0].isclose(knn_entropy(points[:4], k=1))), valid.tolist()
-    (True, [True, False])
     """
     points = points.to(torch.promote_types(points.dtype, torch.float32))
     belongs = groups[..., None] == torch.arange(num_groups, device=groups.device)
@@ -107,11 +102,6 @@ def nearest_neighbours(points: Tensor, groups: Tensor, count: int, norm: float) 
 
     Points `[..., n, d]` with groups `[..., n]` give indices `[..., n, count]`, and the number of neighbours among them,
     `[..., n]`. If the group has fewer than `count`, the last indices are the point's own.
-
-    >>> points, groups = torch.tensor([[0.0], [1.0], [5.0], [6.5]]), torch.tensor([0, 1, 0, 0])
-    >>> index, available = nearest_neighbours(points, groups, count=2, norm=2)
-    >>> index.tolist(), available.tolist()
-    ([[2, 3], [1, 1], [3, 0], [2, 0]], [2, 0, 2, 2])
     """
     with torch.no_grad():
         distances = _squared_distances(points) if norm == 2 else torch.cdist(points, points, p=norm)
@@ -172,10 +162,6 @@ def log_box_integral(z: Tensor, a: Tensor) -> Tensor:
     """Compute log ∫_{−a}^{a} exp(−z u − u²/2) du: a Gaussian's integral over a box, relative to its value at the centre.
 
     In standard deviations, z is the box's centre from the mean and a > 0 its half-width. A box all beyond 40 is inaccurate.
-
-    >>> whole_line = log_box_integral(torch.tensor(0.0), torch.tensor(50.0)).exp().item()
-    >>> math.isclose(whole_line, math.sqrt(2 * math.pi), rel_tol=1e-6)
-    True
     """
     z, a = torch.broadcast_tensors(z.abs(), a)  # the integral is even in z
     narrow = a * (1 + z) < 0.05

@@ -58,16 +58,7 @@ def gradient_penalty(summed_kernel: Tensor, x: Tensor, squared: bool = True, red
 
 
 class TwiceDifferentiable(TorchFunctionMode):
-    """Within this context, every convolution has a gradient that is fast to differentiate again.
-
-    >>> x, weight = torch.rand(2, 3, 8, 8, requires_grad=True), torch.rand(4, 3, 3, 3, requires_grad=True)
-    >>> with TwiceDifferentiable():
-    ...     y = F.conv2d(x, weight)
-    >>> (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-    >>> gradient.square().sum().backward()
-    >>> list(weight.grad.shape)
-    [4, 3, 3, 3]
-    """
+    """Within this context, every convolution has a gradient that is fast to differentiate again."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace convolutions, and pass everything else on."""

@@ -23,11 +23,7 @@ class Location:
 
     @classmethod
     def parse(cls, name: str) -> "Location":
-        """Return the location of a path or URL.
-
-        >>> Location.parse("file:///tmp/scores").local
-        PosixPath('/tmp/scores')
-        """
+        """Return the location of a path or URL."""
         try:
             filesystem, path = fsspec.core.url_to_fs(name)
         except (ValueError, ImportError) as error:

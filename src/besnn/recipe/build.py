@@ -13,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.model import BACKBONES, Objective, OODClassifier
 from besnn.recipe.config import BackboneConfig, Recipe
-from besnn.storage.model_file import read_model_file
+from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file
 
 
 def resolve_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> BackboneConfig:
@@ -54,7 +54,7 @@ def _read_weights(path: Path) -> Mapping[str, Tensor]:
     """Read the tensors of a model file, with the checks of `Detector.load`, or of any other safetensors file."""
     with safe_open(path, framework="pt") as file:
         of_besnn = "besnn" in (file.metadata() or {})
-    return read_model_file(path)[0] if of_besnn else load_file(path)
+    return read_tensor_file(path, MODEL_FILE)[0] if of_besnn else load_file(path)
 
 
 def with_trunk(config: BackboneConfig, input_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> nn.Module:

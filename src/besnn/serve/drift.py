@@ -41,12 +41,7 @@ SCHEMA = pa.schema([("score", pa.float32()), ("p_value", pa.float64()), ("is_ood
 
 
 class DriftStore:
-    """A drift monitor's state as JSON in an SQLite file, which several processes change in turn, completely or not at all.
-
-    >>> store = DriftStore(None)  # in memory
-    >>> with store.stream(DriftMonitor([0.5], ood_threshold=0.9)) as document:
-    ...     document["note"] = "kept beside the monitor"
-    """
+    """A drift monitor's state as JSON in an SQLite file, which several processes change in turn, completely or not at all."""
 
     def __init__(self, path: Path | None) -> None:
         self.name = "in memory" if path is None else str(path)

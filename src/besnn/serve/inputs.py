@@ -30,10 +30,6 @@ class InputReader:
     """Reads a model's inputs, each `(columns,)` or `(channels, height, width)`: numbers, or images in files.
 
     Reading stops with a TimeoutError once the event `expired` is set, because the client no longer waits.
-
-    >>> reader = InputReader((2,), Settings())
-    >>> reader.from_json(b'{"inputs": [[1, 2.5]]}', Event()).tolist()
-    [[1.0, 2.5]]
     """
 
     def __init__(self, input_shape: tuple[int, ...], settings: Settings) -> None:
@@ -77,13 +73,7 @@ class InputReader:
 
 
 def decode_uploads(files: Mapping[str, bytes], spec: ImageSpec, settings: Settings, expired: Event) -> dict[str, Pixels]:
-    """Decode a request's image files, by name, as `uint8 [c, h, w]`; check all sizes before decoding any pixels.
-
-    >>> file = io.BytesIO()
-    >>> Image.new("L", (40, 20)).save(file, "PNG")
-    >>> decode_uploads({"image 0": file.getvalue()}, ImageSpec(8, 1), Settings(), Event())["image 0"].shape
-    (1, 8, 8)
-    """
+    """Decode a request's image files, by name, as `uint8 [c, h, w]`; check all sizes before decoding any pixels."""
     total = 0.0
     for name, data in files.items():
         _check_expired(expired)

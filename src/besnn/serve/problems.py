@@ -47,25 +47,13 @@ class Problem(Exception):  # noqa: N818 (the RFC's own word)
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe a route's problems for its OpenAPI description.
-
-    >>> problem_responses(404)[404]["description"]
-    'Not Found'
-    """
+    """Describe a route's problems for its OpenAPI description."""
     content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
 def first_error(error: ValidationError | RequestValidationError) -> str:
-    """Say what a validation found wrong first, and where.
-
-    >>> from pydantic import TypeAdapter
-    >>> try:
-    ...     TypeAdapter(list[int]).validate_python([1, "x"], strict=True)
-    ... except ValidationError as error:
-    ...     print(first_error(error))
-    1: input should be a valid integer
-    """
+    """Say what a validation found wrong first, and where."""
     found = error.errors()[0]
     steps = [step for step in map(str, found["loc"]) if "[" not in step]  # a step with a bracket is the name of a type
     place = ".".join(steps)[:_LONGEST_PLACE]  # a client may send a field name of any length

@@ -18,11 +18,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Settings(BaseModel):
-    """Settings of the service; unknown ones are errors.
-
-    >>> Settings(deadline_seconds=2).deadline_seconds
-    2.0
-    """
+    """Settings of the service; unknown ones are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -54,11 +50,7 @@ def served_name(model: Path) -> str:
 
 
 def parse_settings(values: Mapping[str, object], overrides: Iterable[str] = ()) -> Settings:
-    """Make settings from values and from overrides such as `deadline_seconds=5`.
-
-    >>> parse_settings({"model_name": "digits"}, ["max_rows=64"]).max_rows
-    64
-    """
+    """Make settings from values and from overrides such as `deadline_seconds=5`."""
     given = dict(values)
     for override in overrides:
         field, equals, value = override.partition("=")

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, tensors with a checked header, and the model file."""
+"""Files: written whole or not at all, and tensors with a checked header, as in the model file."""

@@ -18,13 +18,6 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `target`; at the end the file written there replaces the target, whole or not at all.
 
     A link is kept and its target replaced, permissions are kept, and a device or pipe is written to directly.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with atomic_path(folder / "a.txt") as path:
-    ...     _ = path.write_text("whole")
-    >>> [p.name for p in folder.iterdir()]
-    ['a.txt']
     """
     target = Path(target)
     if target.exists() and not target.is_file() and not target.is_dir():

@@ -31,6 +31,10 @@ class FileKind:
     version: int  # that this besnn writes, and the newest that it reads
     noun: str  # what messages call such a file
     remedy: str  # what messages suggest for a bad file
+    finite: bool = False  # whether NaN and infinite numbers are refused
+
+
+MODEL_FILE = FileKind("besnn-detector", 1, "model file", "get a fresh copy, or one made by `besnn train`", finite=True)
 
 
 def write_tensor_file(path: Path, kind: FileKind, tensors: Tensors, header: Header) -> None:
@@ -66,6 +70,9 @@ def parse_tensor_file(content: bytes, kind: FileKind, path: Path | None = None) 
     # Compare the text, too: JSON has several ways to write the same values.
     if json.dumps(header) != metadata["besnn"] or header.pop("sha256", None) != _digest(tensors, header):
         raise DataError(f"{_name(path, kind)} was altered after it was written (its digest does not match): {kind.remedy}")
+    for name, value in tensors.items() if kind.finite else ():
+        if value.is_floating_point() and not bool(torch.isfinite(value.double()).all()):
+            raise DataError(f"{_name(path, kind)} contains NaN or infinite numbers in {name!r}: train the model again")
     return tensors, header
 
 

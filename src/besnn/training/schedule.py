@@ -44,11 +44,7 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:
 
 
 def learning_rate_factor(schedule: ScheduleConfig, progress: float) -> float:
-    """Return what multiplies the learning rate at `progress` (0 at the first step, 1 after the last).
-
-    >>> [round(learning_rate_factor(ScheduleConfig(name="cosine"), p), 2) for p in (0.0, 0.5, 1.0)]
-    [1.0, 0.5, 0.0]
-    """
+    """Return what multiplies the learning rate at `progress` (0 at the first step, 1 after the last)."""
     if progress < schedule.warmup:
         return progress / schedule.warmup
     rest = (progress - schedule.warmup) / (1 - schedule.warmup)

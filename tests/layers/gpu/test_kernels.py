@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from besnn.layers.folding.fuse import FirstBlock
-from besnn.layers.gpu import kernels, scale_and_norm
+from besnn.layers.gpu import kernels
+from tests.layers.gpu import plain_kernels
 
 pytest.importorskip("triton", reason="needs Triton, which is made for Linux")
 
@@ -80,7 +81,7 @@ def test_combine(maps, dtype, count, shifted, interpreted):
     if not shifted:
         shift = None
     got = interpreted(kernels.combine, list(zip(maps, scales, strict=True))[:count], shift)
-    expected = scale_and_norm.combine(list(zip(exact(maps), exact(scales), strict=True))[:count], *exact([shift]))
+    expected = plain_kernels.combine(list(zip(exact(maps), exact(scales), strict=True))[:count], *exact([shift]))
     assert got.dtype == dtype
     assert got.stride() == maps[0].stride()
     assert_close(got, expected, dtype, rounded_to=dtype)
@@ -91,7 +92,7 @@ def test_sums(maps, dtype, centred, paired, interpreted):
     a, x, b = maps
     others = coefficients(x, 1)[0] if centred else None, b if paired else None
     got = interpreted(kernels.sums, a, x, MEMBERS, *others)
-    expected = scale_and_norm.sums(*exact([a, x]), MEMBERS, *exact(others))
+    expected = plain_kernels.sums(*exact([a, x]), MEMBERS, *exact(others))
     assert len(got) == (3 if paired else 2)
     for ours, theirs in zip(got, expected, strict=True):
         assert ours.shape == (MEMBERS, x.shape[1])
@@ -100,7 +101,7 @@ def test_sums(maps, dtype, centred, paired, interpreted):
 
 def test_moments(maps, dtype, interpreted):
     for ours, theirs in zip(
-        interpreted(kernels.moments, maps[0], MEMBERS), scale_and_norm.moments(maps[0].double(), MEMBERS), strict=True
+        interpreted(kernels.moments, maps[0], MEMBERS), plain_kernels.moments(maps[0].double(), MEMBERS), strict=True
     ):
         assert_close(ours, theirs, dtype)
 
@@ -111,7 +112,7 @@ def test_moments_do_not_cancel(name, interpreted):
     x = 1e4 + torch.randn(shape)
     x = x.contiguous(memory_format=torch.channels_last) if last else x
     mean, variance = interpreted(kernels.moments, x, MEMBERS)
-    expected_mean, expected_variance = scale_and_norm.moments(x.double(), MEMBERS)
+    expected_mean, expected_variance = plain_kernels.moments(x.double(), MEMBERS)
     torch.testing.assert_close(mean.double(), expected_mean, rtol=1e-6, atol=0)
     torch.testing.assert_close(variance.double(), expected_variance, rtol=1e-3, atol=0)
 
@@ -137,18 +138,18 @@ def test_maps_in_several_layouts(first_is_last, interpreted):
     scales = coefficients(first, 3)
     for maps in ([first, second, expanded], [second, sliced, first], [expanded, first, sliced], [sliced, expanded, second]):
         terms = list(zip(maps, scales, strict=True))
-        torch.testing.assert_close(interpreted(kernels.combine, terms, None), scale_and_norm.combine(terms))
+        torch.testing.assert_close(interpreted(kernels.combine, terms, None), plain_kernels.combine(terms, None))
         a, x, b = maps
         arguments = a, x, MEMBERS, scales[0], b
-        torch.testing.assert_close(interpreted(kernels.sums, *arguments), scale_and_norm.sums(*arguments))
-        torch.testing.assert_close(interpreted(kernels.moments, a, MEMBERS), scale_and_norm.moments(a, MEMBERS))
+        torch.testing.assert_close(interpreted(kernels.sums, *arguments), plain_kernels.sums(*arguments))
+        torch.testing.assert_close(interpreted(kernels.moments, a, MEMBERS), plain_kernels.moments(a, MEMBERS))
 
 
 def test_a_model_in_bfloat16_as_a_whole(interpreted):
     x = torch.randn(4, 3, 5, 5, dtype=torch.bfloat16)
     scale, shift = torch.randn(2, MEMBERS, 3, dtype=torch.bfloat16)
     got = interpreted(kernels.combine, [(x, scale)], shift)
-    assert_close(got, scale_and_norm.combine([(x.double(), scale.double())], shift.double()), torch.bfloat16, torch.bfloat16)
+    assert_close(got, plain_kernels.combine([(x.double(), scale.double())], shift.double()), torch.bfloat16, torch.bfloat16)
 
 
 def test_kernels_are_not_available_without_a_gpu(caplog, monkeypatch):

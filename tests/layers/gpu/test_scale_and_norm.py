@@ -10,11 +10,17 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from besnn.layers.gpu import kernels, scale_and_norm
+from besnn.layers.gpu import scale_and_norm
 from besnn.layers.gpu.scale_and_norm import gradients_of_inputs_only, normalise, scale_shift, use_kernels
+from tests.layers.gpu import plain_kernels
 
 MEMBERS, BATCH, CHANNELS, EPS = 2, 3, 4, 1e-3
 SPATIAL = {"sequence": (5,), "image": (2, 3), "volume": (2, 1, 2)}
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch):
+    monkeypatch.setattr(scale_and_norm, "_kernels", lambda: plain_kernels)
 
 
 @pytest.fixture(params=SPATIAL.values(), ids=SPATIAL.keys())
@@ -189,12 +195,6 @@ class OnGPU(SimpleNamespace):
         self.device = torch.device("cuda")
 
 
-@pytest.fixture
-def with_kernels(monkeypatch):
-    monkeypatch.setattr(kernels, "available", lambda device: True)
-
-
-@pytest.mark.usefixtures("with_kernels")
 def test_kernels_are_used_for_maps_on_a_gpu():
     assert use_kernels(OnGPU(2, 3, 4))
     assert not use_kernels(torch.rand(2, 3, 4))
@@ -203,7 +203,6 @@ def test_kernels_are_used_for_maps_on_a_gpu():
     assert not use_kernels(OnGPU(2, 3, 4, dtype=torch.int64))
 
 
-@pytest.mark.usefixtures("with_kernels")
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, FakeTensorMode, forward_ad.dual_level])
 def test_kernels_are_not_used_without_gradients_or_where_operations_are_recorded(context):
     with context():
@@ -211,7 +210,6 @@ def test_kernels_are_not_used_without_gradients_or_where_operations_are_recorded
     assert use_kernels(OnGPU(2, 3, 4))
 
 
-@pytest.mark.usefixtures("with_kernels")
 @pytest.mark.parametrize(
     "transform",
     [
@@ -242,15 +240,3 @@ def test_the_gradient_of_a_frozen_scale_keeps_no_map(x):
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.shape) or tensor, lambda tensor: tensor):
         scale_shift(x, scale, shift)
     assert kept == [scale.shape]
-
-
-def test_maps_on_a_gpu_go_to_the_kernels(monkeypatch):
-    called = []
-    for name in ("combine", "sums", "moments"):
-        monkeypatch.setattr(kernels, name, lambda *arguments, name=name: called.append(name))
-    with FakeTensorMode():
-        x, scale = torch.empty(2, 3, 4, device="cuda"), torch.empty(2, 3, device="cuda")
-        scale_and_norm.combine([(x, scale)])
-        scale_and_norm.sums(x, x, 2)
-        scale_and_norm.moments(x, 2)
-    assert called == ["combine", "sums", "moments"]

@@ -19,11 +19,10 @@ class ClassGaussianDensity(Density):
     4 · members · (classes · d + d (d + 1) / 2) bytes in a file and 8 · members · d² in memory. It fits and scores in float64,
     because whitening a flat direction exhausts float32.
 
-    Example:
-        >>> training = torch.tensor([[[-1.0], [1.0], [9.0], [11.0]]])  # [members, n, d]
-        >>> density = ClassGaussianDensity().fit(training, torch.tensor([0, 0, 1, 1]))
-        >>> density.score(torch.tensor([[[0.0], [5.0], [10.0]]]))
-        tensor([ 0.9189, 13.4189,  0.9189])
+    >>> training = torch.tensor([[[-1.0], [1.0], [9.0], [11.0]]])  # [members, n, d]
+    >>> density = ClassGaussianDensity().fit(training, torch.tensor([0, 0, 1, 1]))
+    >>> density.score(torch.tensor([[[0.0], [5.0], [10.0]]]))
+    tensor([ 0.9189, 13.4189,  0.9189])
     """
 
     def __init__(self) -> None:

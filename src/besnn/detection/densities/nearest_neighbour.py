@@ -31,11 +31,10 @@ class NearestNeighbourDensity(Density):
         storage: `"float16"` or `"int8"`, see `encode_rows`.
         max_rows: keep a random subset of this many training inputs; None keeps all.
 
-    Example:
-        >>> training = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])  # [members, n, d]
-        >>> density = NearestNeighbourDensity(k=1).fit(training)
-        >>> density.score(torch.tensor([[[3.0, 0.0], [-1.0, 0.0]]]))
-        tensor([0., 1.])
+    >>> training = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])  # [members, n, d]
+    >>> density = NearestNeighbourDensity(k=1).fit(training)
+    >>> density.score(torch.tensor([[[3.0, 0.0], [-1.0, 0.0]]]))
+    tensor([0., 1.])
     """
 
     def __init__(

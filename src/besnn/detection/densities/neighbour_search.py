@@ -252,12 +252,7 @@ def fast_types(device: torch.device) -> tuple[torch.dtype, ...]:
 
 
 class NeighbourSearch:
-    """Rows `[n, d]`, float32, prepared to be searched; takes a quarter to five quarters of their memory, depending on the type.
-
-    Example:
-        >>> NeighbourSearch(torch.tensor([[0.0], [1.0], [5.0]])).kth_squared_distance(torch.tensor([[1.0]]), k=2)
-        tensor([1.])
-    """
+    """Rows `[n, d]`, float32, prepared to be searched; they then take up to five quarters more memory."""
 
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows

@@ -51,12 +51,7 @@ def fold(module: nn.Module, *layers: str, mirror: bool = False) -> nn.Module:
 
 
 class WithLayerOutputs(nn.Module):
-    """A network that returns a tuple: its output, and the outputs of the named layers.
-
-    >>> network = WithLayerOutputs(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4)), "1")
-    >>> [list(output.shape) for output in network(torch.rand(5, 2))]
-    [[5, 4], [5, 3]]
-    """
+    """A network that returns a tuple: its output, and the outputs of the named layers."""
 
     def __init__(self, module: nn.Module, *layers: str) -> None:
         super().__init__()

@@ -16,14 +16,7 @@ _RELU = (torch.relu, F.relu, "relu", "relu_")
 
 
 def fuse(folded: fx.GraphModule) -> fx.GraphModule:
-    """Fuse, in place, convolutions with their ReLU, and the members' first convolution, ReLU and pooling with each other.
-
-    >>> from besnn.layers import batch_ensemble, fold
-    >>> plain = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 4, 3), nn.ReLU())
-    >>> fused = fuse(fold(batch_ensemble(plain, 2)))
-    >>> sorted({type(module).__name__ for module in fused.children()})
-    ['ConvReLU', 'FirstBlock']
-    """
+    """Fuse, in place, convolutions with their ReLU, and the members' first convolution, ReLU and pooling with each other."""
     _join_activations(folded)
     _join_first_blocks(folded)
     folded.graph.lint()

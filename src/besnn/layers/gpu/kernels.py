@@ -98,7 +98,7 @@ def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None) -> Ten
 
 
 def sums(  # pragma: no cover - tests run it in another process
-    a: Tensor, x: Tensor, members: int, mean: Tensor | None, b: Tensor | None
+    a: Tensor, x: Tensor, members: int, mean: Tensor | None = None, b: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """Compute Σ a, Σ a · (x − mean) and, with b, Σ a · b over each member's channel, `[members, channels]` each."""
     layout = _layout(x, members)

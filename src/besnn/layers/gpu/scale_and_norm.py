@@ -3,10 +3,10 @@
 A map is `[members · batch, channels, ...]`, and all numbers of a member's channel are multiplied, shifted and summed alike.
 torch runs this, its gradient and above all its gradient's gradient as dozens of passes over the map. Here each is one pass that
 sums (`sums`, `moments`) and one that writes (`combine`); the rest is arithmetic on `[members, channels]`. Layers use this on a
-GPU only. On other devices the passes run in plain PyTorch, which is what tests compare the kernels with.
+GPU only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -85,7 +85,7 @@ class _ScaleShift(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor | None) -> Tensor:
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, scale)
-        return combine([(x, scale)], shift)
+        return _kernels().combine([(x, scale)], shift)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -105,7 +105,7 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, members: int) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(g, x)
-        total, product = sums(g, x, members)
+        total, product = _kernels().sums(g, x, members)
         return total, product
 
     @staticmethod
@@ -118,12 +118,12 @@ class _Sums(torch.autograd.Function):
 class _Normalise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        mean, variance = moments(x, len(weight))
+        mean, variance = _kernels().moments(x, len(weight))
         rate = torch.rsqrt(variance + eps)
         scale = weight * rate
         ctx.save_for_backward(x, weight, mean, rate)
         ctx.mark_non_differentiable(mean, variance)
-        return combine([(x, scale)], bias - scale * mean), mean, variance
+        return _kernels().combine([(x, scale)], bias - scale * mean), mean, variance
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> Any:
@@ -142,75 +142,26 @@ class _NormaliseBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rate: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         count = x.numel() // weight.numel()
-        total, product = sums(g, x, len(weight), mean)
+        total, product = _kernels().sums(g, x, len(weight), mean)
         g_mean, q = total / count, product * rate / count
         ctx.save_for_backward(g, x, weight, mean, rate, g_mean, q)
         by_g = weight * rate
         by_x = -by_g * rate * q
-        return combine([(g, by_g), (x, by_x)], -by_g * g_mean - by_x * mean), count * q, total
+        return _kernels().combine([(g, by_g), (x, by_x)], -by_g * g_mean - by_x * mean), count * q, total
 
     @staticmethod
     @once_differentiable  # a third derivative would miss how mean and rate depend on x
     def backward(ctx: Any, v: Tensor, of_weight: Tensor, of_bias: Tensor) -> Any:
         g, x, weight, mean, rate, g_mean, q = ctx.saved_tensors
         count = x.numel() // weight.numel()
-        total, product, pair = sums(v, x, len(weight), mean, g)
+        total, product, pair = _kernels().sums(v, x, len(weight), mean, g)
         v_mean, p = total / count, product * rate / count
         joint = pair / count - v_mean * g_mean - p * q
         scale = weight * rate
         by_x = (of_weight - scale * p) * rate
-        for_g = combine([(v, scale), (x, by_x)], of_bias - scale * v_mean - by_x * mean)
+        for_g = _kernels().combine([(v, scale), (x, by_x)], of_bias - scale * v_mean - by_x * mean)
         by_x = -(scale * (joint - 2 * p * q) + of_weight * q) * rate * rate
         by_g = (of_weight - scale * p) * rate
         by_v = -scale * rate * q
-        for_x = combine([(x, by_x), (g, by_g), (v, by_v)], -by_x * mean - by_g * g_mean - by_v * v_mean)
+        for_x = _kernels().combine([(x, by_x), (g, by_g), (v, by_v)], -by_x * mean - by_g * g_mean - by_v * v_mean)
         return for_g, for_x, count * rate * joint, None, None
-
-
-def combine(terms: Sequence[tuple[Tensor, Tensor]], shift: Tensor | None = None) -> Tensor:
-    """Compute Σ x · scale + shift over pairs of a map and its `[members, channels]`, in the first map's dtype."""
-    first = terms[0][0]
-    if first.is_cuda:
-        combined: Tensor = _kernels().combine(terms, shift)
-        return combined
-    total = first.new_zeros(()) if shift is None else _spread(shift, first)
-    for x, scale in terms:
-        total = total + _exact(x) * _spread(scale, x)
-    return total.to(first.dtype)
-
-
-def sums(a: Tensor, x: Tensor, members: int, mean: Tensor | None = None, b: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Compute Σ a, Σ a · (x − mean) and, with b, Σ a · b over each member's channel, `[members, channels]` each."""
-    if a.is_cuda:
-        summed: tuple[Tensor, ...] = _kernels().sums(a, x, members, mean, b)
-        return summed
-    a, centred = _exact(a), _exact(x)
-    if mean is not None:
-        centred = centred - _spread(mean, x)
-    products = [a, a * centred] if b is None else [a, a * centred, a * _exact(b)]
-    return tuple(_by_member(product, members).sum(dim=(1, 3)) for product in products)
-
-
-def moments(x: Tensor, members: int) -> tuple[Tensor, Tensor]:
-    """Compute the mean and the (biased) variance of each member's channel, `[members, channels]` each."""
-    if x.is_cuda:
-        found: tuple[Tensor, Tensor] = _kernels().moments(x, members)
-        return found
-    variance, mean = torch.var_mean(_by_member(_exact(x), members), dim=(1, 3), correction=0)
-    return mean, variance
-
-
-def _exact(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def _by_member(x: Tensor, members: int) -> Tensor:
-    """View a map as `[members, batch, channels, places]`."""
-    by_member: Tensor = x.unflatten(0, (members, -1))
-    return by_member.flatten(3)
-
-
-def _spread(values: Tensor, x: Tensor) -> Tensor:
-    """Repeat `[members, channels]` for each row of `x`, in a shape that broadcasts over it."""
-    rows = values.repeat_interleave(len(x) // len(values), dim=0)
-    return rows.reshape(*rows.shape, *[1] * (x.ndim - 2))
