@@ -14,7 +14,7 @@ def test_every_set_is_fully_described(info):
     assert len(set(info.class_names)) == len(info.class_names) >= 2
     assert set(info.files) in (set(), set(info.sizes))
     for split, files in info.files.items():
-        per_file = {"idx": 1, "cifar": len(files), "svhn": 1}[info.format]
+        per_file = {"idx": 1, "cifar": len(files), "svhn": 1, "npz": 1}[info.format]
         assert {file.records * per_file for file in files} == {info.sizes[split]}
         for file in files:
             assert re.fullmatch("[0-9a-f]{64}", file.sha256)

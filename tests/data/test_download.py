@@ -228,3 +228,8 @@ def test_loading_what_cannot_be_downloaded(served_set, file_server, tmp_path, on
     with pytest.raises(DataError) as caught:
         load("set", data_dir=tmp_path)
     one_line(caught, "cannot download", "404")
+
+
+def test_a_set_that_is_not_published_says_where_its_file_belongs(tmp_path):
+    with pytest.raises(DataError, match=r"cifar100-sample cannot be downloaded: put its file at .*sample5000\.npz"):
+        fetch("cifar100-sample", tmp_path, progress=False)

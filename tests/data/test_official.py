@@ -11,7 +11,7 @@ from scipy.io import savemat
 
 from besnn.data import Status, data_root, verify
 from besnn.data.catalogue import DatasetInfo, OfficialFile
-from besnn.data.official import parse_cifar, parse_idx, parse_svhn, read_official
+from besnn.data.official import parse_cifar, parse_idx, parse_npz, parse_svhn, read_official, unpacked
 from besnn.errors import DataError, InputError
 
 
@@ -151,3 +151,29 @@ def test_any_bytes_are_an_idx_file_or_an_error(content):
     except DataError:
         return
     assert len(content) == 4 + (4 + len(records) if records.images is None else 12 + records.images.size)
+
+
+def test_an_npz_is_read_however_it_is_compressed(tmp_path):
+    images, labels = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3), np.array([7, 3])
+    np.savez(tmp_path / "plain.npz", labels=labels, images=images)
+    np.savez_compressed(tmp_path / "packed.npz", images=images, labels=labels)
+    content = unpacked(tmp_path / "plain.npz")
+    assert content == unpacked(tmp_path / "packed.npz")
+    records = parse_npz(content, "sample")
+    assert np.array_equal(records.images, images.transpose(0, 3, 1, 2))
+    assert records.labels.tolist() == [7, 3]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"images": np.zeros((2, 4, 4, 3)), "labels": np.zeros(2)},
+        {"images": np.zeros((2, 4, 4, 3), np.uint8), "labels": np.zeros(3)},
+        {"images": np.zeros((2, 4, 4, 3), np.uint8)},
+        {"images": np.array([None]), "labels": np.zeros(1)},
+    ],
+)
+def test_another_npz_is_refused(tmp_path, arrays):
+    np.savez(tmp_path / "other.npz", **arrays)
+    with pytest.raises(DataError, match="sample does not hold images and labels"):
+        parse_npz(unpacked(tmp_path / "other.npz"), "sample")

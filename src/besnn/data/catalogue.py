@@ -15,7 +15,7 @@ class OfficialFile:
         path: where it lies in a data folder, unpacked; `.gz` may follow. In an archive it has the same path.
         sha256: of the unpacked content, so that compressing it again changes nothing.
         records: how many images (or labels) it holds.
-        urls: where to download it or its archive from, in order of preference.
+        urls: where to download it or its archive from, in order of preference; none if it is not published.
         archive_sha256: of the archive; empty if `urls` are those of the file itself.
     """
 
@@ -53,7 +53,7 @@ def available() -> list[DatasetInfo]:
     """Return the built-in sets.
 
     >>> [info.name for info in available()]
-    ['two-moons', 'digits', 'fashion-mnist', 'mnist', 'not-mnist', 'cifar10', 'svhn']
+    ['two-moons', 'digits', 'fashion-mnist', 'mnist', 'not-mnist', 'cifar10', 'svhn', 'cifar100-sample']
     """
     return list(_CATALOGUE)
 
@@ -100,6 +100,7 @@ _SHA256 = {
     "cifar-10-batches-bin/data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
     "cifar-10-batches-bin/data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
     "cifar-10-batches-bin/test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    "CIFAR100/sample5000.npz": "f7f19bf80cce161c5823cef5ffcafa82c0bbd82c114400b3005795c2c7cce5a0",
     "SVHN/train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
     "SVHN/test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
 }
@@ -131,6 +132,15 @@ def _svhn_files(split: str, records: int) -> tuple[OfficialFile, ...]:
 
 
 DIGITS = tuple("0123456789")
+_CIFAR100 = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+    caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish forest
+    fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse
+    mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon
+    ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table
+    tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+_SAMPLE = "CIFAR100/sample5000.npz"
 _MNIST_SIZES = {"train": 60_000, "test": 10_000}
 
 _CATALOGUE = (
@@ -206,5 +216,14 @@ _CATALOGUE = (
         sizes={"train": 73_257, "test": 26_032},
         format="svhn",
         files={"train": _svhn_files("train", 73_257), "test": _svhn_files("test", 26_032)},
+    ),
+    DatasetInfo(
+        name="cifar100-sample",
+        description="small photographs of a hundred kinds of things, RGB 32x32, 50 per kind; not the official test split",
+        licence="none stated (cite Krizhevsky 2009)",
+        class_names=tuple(_CIFAR100.split()),
+        sizes={"test": 5000},
+        format="npz",
+        files={"test": (OfficialFile(_SAMPLE, _SHA256[_SAMPLE], 5000, ()),)},
     ),
 )

@@ -33,6 +33,8 @@ def fetch(name: str, data_dir: str | Path | None = None, *, progress: bool = Tru
 def fetch_files(info: DatasetInfo, files: Sequence[OfficialFile], root: Path, *, progress: bool = True) -> None:
     """Download those files of a set whose official content is not in the folder `root`."""
     wanted = [file for file in files if read_official(info, file, root).status is not Status.OK]
+    if unpublished := [str(root / file.path) for file in wanted if not file.urls]:
+        raise DataError(f"{info.name} cannot be downloaded: put its file at {', '.join(unpublished)}, or leave the set out")
     for urls in dict.fromkeys(file.urls for file in wanted):
         _install(urls, [file for file in wanted if file.urls == urls], root, progress=progress)
 

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import struct
+import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -96,12 +97,15 @@ def read_official(info: DatasetInfo, file: OfficialFile, root: Path) -> FileStat
 
 
 def unpacked(path: Path) -> bytes:
-    """Return the content of a file, unpacked if it is gzipped."""
+    """Return the content of a file, unpacked if it is gzipped; of a zip archive that of its members, in order of their names."""
     data = path.read_bytes()
     try:
+        if data[:2] == b"PK":
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                return b"".join(archive.read(name) for name in sorted(archive.namelist()))
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is a damaged gzip file ({one_line(error)}): fetch it again") from error
+    except (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} is a damaged archive ({one_line(error)}): fetch it again") from error
 
 
 def parse_idx(content: bytes, name: str) -> Records:
@@ -142,4 +146,21 @@ def parse_svhn(content: bytes, name: str) -> Records:
     return Records(np.ascontiguousarray(images.transpose(3, 2, 0, 1)), labels % 10)
 
 
-PARSERS: dict[str, Callable[[bytes, str], Records]] = {"idx": parse_idx, "cifar": parse_cifar, "svhn": parse_svhn}
+def parse_npz(content: bytes, name: str) -> Records:
+    """Parse the unpacked members of an .npz: `images uint8 [n, h, w, c]`, then `labels [n]`."""
+    stream = io.BytesIO(content)
+    try:
+        images, labels = (np.lib.format.read_array(stream, allow_pickle=False) for _ in range(2))
+        if images.dtype != np.uint8 or images.ndim != 4 or labels.shape != images.shape[:1]:
+            raise ValueError(f"images are {images.dtype} {list(images.shape)} and labels {list(labels.shape)}")
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{name} does not hold images and labels ({one_line(error)}): replace the file") from error
+    return Records(np.ascontiguousarray(images.transpose(0, 3, 1, 2)), labels.astype(np.int64))
+
+
+PARSERS: dict[str, Callable[[bytes, str], Records]] = {
+    "idx": parse_idx,
+    "cifar": parse_cifar,
+    "svhn": parse_svhn,
+    "npz": parse_npz,
+}
