@@ -97,7 +97,7 @@ def read_official(info: DatasetInfo, file: OfficialFile, root: Path) -> FileStat
 
 
 def unpacked(path: Path) -> bytes:
-    """Return the content of a file, unpacked if it is gzipped; of a zip archive that of its members, in order of their names."""
+    """Return the content of a file, unpacked if it is gzipped; of a zip archive, its members in order of their names."""
     data = path.read_bytes()
     try:
         if data[:2] == b"PK":
