@@ -13,12 +13,11 @@ from besnn.baselines import DUQ, GaussianClassifier, SoftmaxClassifier
 from besnn.data import made_up_outliers
 from besnn.detection.score_set import COMBINED
 from besnn.errors import InputError
-from besnn.model import BESNN
 from besnn.model.feature_layers import layer_groups
 from besnn.training import load_recipe
 from besnn.training.choose_score import made_up_aurocs
+from besnn.training.describe import member_differences
 from besnn.training.fit import Fitted
-from experiments.detection import class_feature_entropies, member_differences
 from experiments.layer_densities import (
     CANDIDATE_LAYERS,
     COMBINED_LAYERS,
@@ -64,11 +63,10 @@ def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     made_up = made_up_aurocs(detector, validation, detector.scoring.names)
     layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.split.training)
     made_up |= made_up_by_layer(detector, layers, validation)
-    fields = {"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up}
-    outliers = made_up_outliers(validation.inputs, kinds=["blends", "drawn-strokes"])
-    fields |= {"members_differ": member_differences(detector, {"known": validation.inputs} | outliers)}
-    if isinstance(detector.model, BESNN):
-        fields |= {"class_features": class_feature_entropies(detector, fitted.split.training)}
+    fields: dict[str, object] = {"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up}
+    if detector.model.members > 1:
+        outliers = made_up_outliers(validation.inputs, kinds=["blends", "drawn-strokes"])
+        fields["members_differ"] = member_differences(detector, {"known": validation.inputs} | outliers)
     return Measured(fields)
 
 

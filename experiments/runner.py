@@ -217,6 +217,7 @@ def make_record(
         "variant": run.variant,
         "in": run.in_name,
         "out": list(run.unknown),
+        **fitted.detector.provenance["measured"],
         **measured.fields,
         "seconds": fitted.detector.provenance["seconds"],
         **model_fields(fitted.detector.model, run.recipe),

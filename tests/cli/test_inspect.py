@@ -1,8 +1,9 @@
 import json
+import re
 
 import pytest
 
-from besnn.cli.inspect import facts_of, in_words
+from besnn.cli.inspect import facts_of, in_words, measured_in_words
 from besnn.detector import Detector
 from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file, write_tensor_file
 
@@ -25,6 +26,10 @@ def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
     assert "tables of 2 columns" in words
     assert "2: upper, lower" in words
     assert "besnn 0." in words
+    assert re.search(r"class spread [\d.e-]+ on average, [\d.e-]+ at least; entropy -[\d.]+ nats per dimension beside", words)
+    assert re.search(
+        r"members      two of them disagree on [\d.]+ % of known inputs and [\d.]+ % of made-up inputs; their", words
+    )
     assert "grey images, 8x8" in besnn("inspect", stripes_model).out
     assert "none yet: run besnn calibrate" in besnn("inspect", uncalibrated_model).out
 
@@ -56,3 +61,10 @@ def test_mirror_images_are_mentioned(moons_model):
 def test_a_score_is_named_with_the_layer_it_looks_at(score, layer, words, moons_model):
     facts = facts_of(Detector.load(moons_model)) | {"score": score, "layer": layer}
     assert f"score        {words}" in in_words(facts)
+
+
+def test_class_features_that_are_too_narrow_are_mentioned():
+    features = {"spread": 0.1, "least_spread": 0.0, "entropy": -3.0, "data_entropy": -2.0, "covered": 0.25}
+    (line,) = measured_in_words({"class_features": features})
+    assert line.endswith("entropy -3 nats per dimension beside -2 of the data, but less for 75 % of members and classes")
+    assert measured_in_words({}) == []  # an earlier version's file

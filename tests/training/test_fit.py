@@ -238,6 +238,7 @@ def test_a_folder_that_streams_gives_the_detector_of_its_arrays(tiny_recipe, str
     assert not isinstance(streamed.split.training, Dataset)
     assert_same_model(arrays.detector, streamed.detector)
     assert torch.equal(arrays.detector.threshold.scores, streamed.detector.threshold.scores)
+    assert streamed.detector.provenance["measured"] == arrays.detector.provenance["measured"]
     assert streamed.detector.provenance["data"] == folder.hashes
     again = fit_detector(recipe, folder, run_folder=tmp_path, resume=True)
     assert_same_model(again.detector, streamed.detector)

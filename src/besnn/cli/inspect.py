@@ -25,6 +25,7 @@ def inspect(model: Model, json: Json = False) -> None:
     sentences = [
         f"{model} ({facts['bytes']:,} bytes)",
         *in_words(facts),
+        *measured_in_words(origin.get("measured", {})),
         f"recipe       {'none: a network of its own' if recipe is None else recipe['name']}",
         f"data         {', '.join(origin.get('data', {})) or 'not recorded'}",
         f"trained      {origin.get('date', 'not recorded')}, besnn {version or 'not recorded'}, "
@@ -66,6 +67,33 @@ def in_words(facts: Mapping[str, Any]) -> list[str]:
         f"score        {_score(facts['score'], facts['layer'])}",
         f"calibration  {guarantee(facts['calibration'])}",
     ]
+
+
+def measured_in_words(measured: Mapping[str, Any]) -> list[str]:
+    """Return what training found out about class features and members, one line each."""
+    lines = []
+    if features := measured.get("class_features"):
+        spread = f"{features['spread']:.2g} on average, {features['least_spread']:.2g} at least"
+        lines.append(f"class spread {spread}{_entropies(features)}")
+    if differences := measured.get("members_differ"):
+        disagreement, spread = differences["disagreement"], differences["score_spread"]
+        choices = " and ".join(f"{100 * share:.2g} % of {name} inputs" for name, share in disagreement.items())
+        scores = " and ".join(f"{value:.2g}" for value in spread.values())
+        lines.append(f"members      two of them disagree on {choices}; their own scores differ by {scores}")
+    return lines
+
+
+def _entropies(features: Mapping[str, float]) -> str:
+    """Compare the entropies of generated and of real features, in words.
+
+    >>> _entropies({"entropy": -1.25, "data_entropy": -1.5, "covered": 1.0})
+    '; entropy -1.25 nats per dimension beside -1.5 of the data, no less for any class'
+    """
+    if "entropy" not in features:
+        return ""
+    missing = 1 - features["covered"]
+    where = "no less for any class" if not missing else f"but less for {100 * missing:.2g} % of members and classes"
+    return f"; entropy {features['entropy']:.3g} nats per dimension beside {features['data_entropy']:.3g} of the data, {where}"
 
 
 def guarantee(calibration: Mapping[str, Any] | None) -> str:

@@ -22,6 +22,7 @@ from besnn.recipe.config import Recipe
 from besnn.training.batches import Data, open_source
 from besnn.training.checkpoint import checkpoint_in
 from besnn.training.choose_score import check_score, fit_scoring
+from besnn.training.describe import describe
 from besnn.training.device import make_fabric
 from besnn.training.pretrain import TrainingData, pretrained_network
 from besnn.training.progress import Reporter, Row
@@ -97,6 +98,7 @@ def fit_detector(
     )
     if fabric.is_global_zero:
         fit_scoring(detector, recipe.score, split.training, split.validation)
+        detector.provenance["measured"] = describe(detector, split)
         if split.calibration is not None:
             detector.calibrate(split.calibration.inputs, recipe.calibration.alpha, recipe.calibration.delta)
     detector.provenance["seconds"] = round(time.monotonic() - began, 3)
