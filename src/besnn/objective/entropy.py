@@ -114,10 +114,11 @@ def nearest_neighbours(points: Tensor, groups: Tensor, count: int, norm: float) 
 
 
 def _squared_distances(points: Tensor) -> Tensor:
-    points = points.double()
-    centred = points - points.mean(-2, keepdim=True)
+    exact = points.double()
+    centred = exact - exact.mean(-2, keepdim=True)
     squares = centred.square().sum(-1)
-    return squares[..., :, None] + squares[..., None, :] - 2 * centred @ centred.mT
+    distances = squares[..., :, None] + squares[..., None, :] - 2 * centred @ centred.mT
+    return distances.to(points.dtype)
 
 
 def offset_to(points: Tensor, index: Tensor) -> Tensor:
