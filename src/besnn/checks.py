@@ -109,7 +109,7 @@ def check_inputs(x: Tensor) -> None:
         raise InputError(f"inputs have dtype {x.dtype}: convert them with inputs.float() (images: scaled as in training)")
     if x.ndim < 2:
         raise InputError(f"inputs have shape {list(x.shape)}: the first axis is the batch, so add one with inputs[None]")
-    if _values_readable(x) and not bool(torch.isfinite(x).all()):
+    if values_readable(x) and not bool(torch.isfinite(x).all()):
         count = int((~torch.isfinite(x)).sum())
         raise InputError(f"inputs hold {count} values that are NaN or infinite: remove or replace them")
 
@@ -121,7 +121,7 @@ def check_labels(labels: Tensor, num_classes: int, batch: int, members: int | No
         raise InputError(f"labels are {kind}: pass class indices as an integer tensor")
     if labels.shape not in ((batch,), (members, batch)):
         raise InputError(f"labels have shape {list(labels.shape)}: expected one label for each of the {batch} inputs")
-    if batch and _values_readable(labels):
+    if batch and values_readable(labels):
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= num_classes:
             wrong = low if low < 0 else high
@@ -136,7 +136,7 @@ def check_distances(distances: Tensor) -> None:
     if distances.ndim != 3:
         expected = "expected [members, batch, classes]; for one member use distances[None]"
         raise InputError(f"distances have shape {list(distances.shape)}: {expected}")
-    if _values_readable(distances) and bool(torch.isnan(distances).any()):
+    if values_readable(distances) and bool(torch.isnan(distances).any()):
         raise InputError("distances hold NaN: check that the inputs and the model's weights are finite")
 
 
@@ -155,7 +155,8 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-def _values_readable(tensor: Tensor) -> bool:
+def values_readable(tensor: Tensor) -> bool:
+    """Return whether the values of a tensor can be read: not while a graph of it is compiled, exported or captured."""
     if torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, torch._subclasses.FakeTensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())

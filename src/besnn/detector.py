@@ -272,8 +272,8 @@ class Detector:
         wants = list(self.input_shape)
         if list(raw.shape[1:]) != wants or not raw.ndim:
             raise InputError(f"inputs have shape {list(raw.shape)}: this model takes [n, {', '.join(map(str, wants))}]")
-        is_image = len(wants) == 3
-        if is_image and raw.dtype != torch.uint8:
+        has_pixels = self.preprocessing.dtype == torch.uint8
+        if has_pixels and raw.dtype != torch.uint8:
             raise InputError(f"images have dtype {raw.dtype}: pass pixels from 0 to 255 as uint8")
         if raw.is_complex() or raw.dtype == torch.bool:
             raise InputError(f"inputs have dtype {raw.dtype}: pass numbers")
@@ -281,7 +281,7 @@ class Detector:
             row = int((~torch.isfinite(raw)).flatten(1).any(dim=1).nonzero()[0])
             raise InputError(f"input {row} contains NaN or infinite values: remove the row or fill them in")
         # A number too large for float32 becomes infinite, and preprocessing clips it.
-        return raw if is_image else raw.float()
+        return raw if has_pixels else raw.float()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file, atomically."""
@@ -307,6 +307,7 @@ class Detector:
             "scoring": scoring,
             "layer": self.layer,
             "mirror": self.model.mirror,
+            "preprocessing": self.preprocessing.settings(),
             "calibration": calibration,
             "provenance": self.provenance,
         }
@@ -353,7 +354,8 @@ class Detector:
         if not isinstance(mirror, bool):
             raise TypeError(f"mirror is {mirror!r}, not true or false")
         model.mirror = mirror
-        preprocessing = Preprocessing(tuple(header["input_shape"]), tensors["preprocessing/mean"], tensors["preprocessing/std"])
+        moments = (tensors[f"preprocessing/{name}"] for name in ("mean", "std"))
+        preprocessing = Preprocessing(tuple(header["input_shape"]), *moments, **header.get("preprocessing", {}))
         layer = header["layer"]
         if not isinstance(layer, str | None) or not all(isinstance(name, str) for name in header["feature_names"]):
             raise TypeError("layer and feature_names are not text")

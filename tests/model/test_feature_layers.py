@@ -34,16 +34,18 @@ def test_a_map_is_averaged_over_the_fields_of_a_grid(height, width):
             np.testing.assert_allclose(found[:, :, i, j], maps[:, :, down, across].numpy().mean((2, 3)), atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(5,), (3, 5), (3, 1, 2), (2, 3, 5, 6)])
-def test_other_outputs_are_only_flattened(shape):
+@pytest.mark.parametrize(("shape", "places"), [((5,), ()), ((3, 5), 1), ((4, 3, 5, 6), (2, 3, 4))])
+def test_vectors_stay_and_tokens_and_volumes_are_averaged(shape, places):
     rows = draw(2, *shape)
-    assert torch.equal(on_grid(rows), rows.reshape(2, -1))
+    expected = rows.numpy().mean(places) if places else rows.numpy()
+    np.testing.assert_allclose(on_grid(rows), expected, atol=1e-12)
+    np.testing.assert_allclose(layer_features({"a": [rows]}, "a", 2, torch.float64)[:, 0], expected, atol=1e-12)
 
 
 def test_the_cosine_is_the_mean_of_the_layers_cosines():
     maps, vectors, tokens = 1e3 * draw(3 * 6, 2, 2, 2), 1e-3 * draw(3 * 6, 10), draw(3 * 6, 2, 3)
     joined = layer_features({"a": [maps], "b": [vectors], "c": [tokens]}, "a+b+c", 3, torch.float64)
-    each = [cosines(rows.view(3, 6, -1)) for rows in (maps, vectors, tokens)]
+    each = [cosines(rows.view(3, 6, -1)) for rows in (maps, vectors, tokens.mean(1))]
     torch.testing.assert_close(cosines(joined), sum(each) / 3)
 
 

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -72,3 +74,39 @@ def test_mean_and_std_move_with_the_module_and_are_saved():
     preprocessing = Preprocessing.fit(torch.rand(5, 3))
     assert set(preprocessing.state_dict()) == {"mean", "std"}
     assert preprocessing.double()(torch.rand(2, 3)).dtype == torch.float64
+
+
+def test_pixels_are_resized_cropped_divided_and_standardised():
+    images = torch.randint(0, 256, (4, 3, 20, 30), dtype=torch.uint8)
+    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
+    whole = Preprocessing((3, 20, 30), mean, std, divisor=255.0)
+    assert torch.equal(whole(images), (images / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1))
+    half = Preprocessing((3, 20, 30), mean, std, divisor=255.0, resize=(10, 15), crop=(8, 8))
+    # halving with antialiasing: a tent over four pixels, 1 3 3 1
+    tent = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 8
+    kernel = (tent[:, None] * tent)[None, None].expand(3, 1, 4, 4)
+    smaller = torch.nn.functional.conv2d(images.float(), kernel, stride=2, padding=1, groups=3).round()
+    expected = (smaller[:, :, 1:9, 4:12] / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    assert (half(images) - expected).abs()[:, :, :, :].quantile(0.99) < 1 / 255 / 0.2 + 1e-4
+    again = Preprocessing((3, 20, 30), mean, std, **half.settings())
+    assert torch.equal(again(images), half(images))
+
+
+def test_tokens_reach_the_network_as_they_are():
+    tokens = Preprocessing((3,), torch.zeros(3), torch.ones(3), form="tokens")
+    assert torch.equal(tokens(torch.tensor([[0.0, 7.0, 30521.0]])), torch.tensor([[0, 7, 30521]]))
+    assert tokens.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"crop": (9, 9)}, "a crop of (9, 9) does not fit into images of (8, 8)"),
+        ({"resize": (0, 4)}, "cannot be resized to (0, 4)"),
+        ({"divisor": 0.0}, "divisor=0.0: give a number above 0"),
+        ({"interpolation": "cubic"}, "interpolation='cubic' is unknown: use one of nearest, bilinear, bicubic"),
+    ],
+)
+def test_impossible_steps_are_refused(settings, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        Preprocessing((1, 8, 8), torch.zeros(1), torch.ones(1), **settings)

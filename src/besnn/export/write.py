@@ -50,8 +50,7 @@ def _quiet() -> Iterator[None]:
 def export_program(detector: Detector) -> torch.export.ExportedProgram:
     """Return the detector as a `torch.export` program with a dynamic batch size."""
     network = DecisionNetwork(detector).eval()
-    dtype = torch.uint8 if len(detector.input_shape) == 3 else torch.float32
-    example = torch.zeros(3, *detector.input_shape, dtype=dtype, device=detector.device)
+    example = torch.zeros(3, *detector.input_shape, dtype=detector.preprocessing.dtype, device=detector.device)
     with torch.no_grad():
         return torch.export.export(network, (example,), dynamic_shapes={"inputs": {0: torch.export.Dim.AUTO}})
 

@@ -51,8 +51,9 @@ def layer_features(outputs: Mapping[str, Sequence[Tensor]], layer: str, members:
     """Make features `[members, batch, d]` of the outputs of one layer or several.
 
     The outputs are member-major rows `[members · batch, ...]` by layer and extractor. A single layer's map is averaged over its
-    places. In a group of several layers, each map is averaged over a coarse grid and each layer is scaled to unit length, so
-    that none dominates: the cosine between two inputs is then the mean of the layers' cosines. Several groups are concatenated.
+    places, and tokens `[batch, tokens, d]` are averaged. In a group of several layers, each map is averaged over a coarse grid
+    and each layer is scaled to unit length, so that none dominates: the cosine between two inputs is then the mean of the
+    layers' cosines. Several groups are concatenated.
     """
     groups = [_group_features([outputs[name] for name in group], members, dtype) for group in layer_groups(layer)]
     return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)
@@ -60,18 +61,24 @@ def layer_features(outputs: Mapping[str, Sequence[Tensor]], layer: str, members:
 
 def _group_features(outputs: Sequence[Sequence[Tensor]], members: int, dtype: torch.dtype) -> Tensor:
     if len(outputs) == 1:
-        layer = by_member(outputs[0], members, dtype)
-        return layer.mean((-2, -1)) if layer.ndim == 5 else layer.flatten(2)
+        return pooled(by_member(outputs[0], members, dtype))
     layers = [by_member(map(on_grid, rows), members, dtype) for rows in outputs]  # pooled first, so the rest handles less
     return torch.cat([F.normalize(layer, dim=-1) for layer in layers], dim=-1)
 
 
+def pooled(features: Tensor) -> Tensor:
+    """Average features `[members, n, ...]` to vectors `[members, n, d]`: over a map's or volume's places, or over tokens."""
+    if features.ndim == 4:
+        return features.mean(2)
+    return features.flatten(3).mean(3) if features.ndim > 4 else features
+
+
 def on_grid(rows: Tensor) -> Tensor:
-    """Flatten rows `[n, ...]` to vectors `[n, d]`; a larger map is averaged over the fields of a `GRID` × `GRID` grid first."""
+    """Pool rows `[n, ...]` to vectors `[n, d]`: a map over the fields of a `GRID` × `GRID` grid, tokens over all of them."""
     if rows.ndim == 4:
         height, width = rows.shape[2:]
-        rows = F.adaptive_avg_pool2d(rows, (min(GRID, height), min(GRID, width)))
-    return rows.flatten(1)
+        return F.adaptive_avg_pool2d(rows, (min(GRID, height), min(GRID, width))).flatten(1)
+    return pooled(rows[None])[0]
 
 
 def by_member(rows: Iterable[Tensor], members: int, dtype: torch.dtype) -> Tensor:

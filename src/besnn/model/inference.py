@@ -32,8 +32,8 @@ class InferenceNetwork(nn.Module):
     Batch-ensemble layers are folded into plain weights per member, so the input is not copied for each member, unless some
     members get mirror images. On a CPU, images pass in small batches that fit its cache. On a GPU, products are taken in
     `GPU_TYPE`, and a shape of batch that recurs is recorded, with members in parallel, and replayed. With gradients enabled,
-    neither is done. `layer` names layers of the feature extractor, see `layer_groups`; None stands for its output. The model's
-    classes are frozen if they are not yet.
+    neither is done, nor for an `exact` model, whose own network runs. `layer` names layers of the feature extractor, see
+    `layer_groups`; None stands for its output. The model's classes are frozen if they are not yet.
     """
 
     _fused: tuple[nn.Module, ...] | None  # not a part of the state
@@ -45,15 +45,18 @@ class InferenceNetwork(nn.Module):
         bodies = {id(extractor): nn.Identity() for extractor in model.extractors()}
         self.model, self.preprocessing = copy.deepcopy(model, bodies), preprocessing  # it needs no extractors of its own
         self.layer, self.layers = layer, layer_names(layer)
-        extractors = [_for_inference(extractor, model.mirror, *self.layers) for extractor in model.extractors()]
-        self.extractors = nn.ModuleList(extractors)
-        self.extractors.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
+        if model.exact:
+            self.extractors = nn.ModuleList(_observed(extractor, *self.layers) for extractor in model.extractors())
+        else:
+            extractors = [_for_inference(extractor, model.mirror, *self.layers) for extractor in model.extractors()]
+            self.extractors = nn.ModuleList(extractors)
+            self.extractors.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave it out
         self.eval()
         self._forget_recordings()
 
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Map raw inputs `[batch, ...]` to evidence `[members, batch, classes]` and features `[members, batch, d]`."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if self.model.exact or torch.is_grad_enabled() or torch.compiler.is_compiling():
             evidence, features = self.outputs(raw, self.extractors)
         elif raw.is_cuda:
             with torch.cuda.device(raw.device):
@@ -67,15 +70,16 @@ class InferenceNetwork(nn.Module):
     def outputs(self, raw: Tensor, extractors: Iterable[Callable[[Tensor], Any]], half: bool = False) -> tuple[Tensor, Tensor]:
         """Compute what `forward` returns with equivalents of the extractors, optionally with products in `GPU_TYPE`."""
         x = self.preprocessing(raw)
-        if x.ndim == 4:
+        if x.ndim == 4 and not self.model.exact:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(raw.device.type, GPU_TYPE) if half else nullcontext():
             outputs = [extractor(view) for extractor, view in zip(extractors, self._views(x), strict=True)]
         rows, *by_layer = zip(*outputs, strict=True) if self.layers else (outputs,)
-        features = by_member(rows, self.model.members, x.dtype)
+        dtype = self.preprocessing.mean.dtype
+        features = by_member(rows, self.model.members, dtype)
         evidence = self.model.evidence(features)
         if self.layer is not None:
-            features = layer_features(dict(zip(self.layers, by_layer, strict=True)), self.layer, self.model.members, x.dtype)
+            features = layer_features(dict(zip(self.layers, by_layer, strict=True)), self.layer, self.model.members, dtype)
         return evidence, features
 
     def _views(self, x: Tensor) -> list[Tensor]:
@@ -132,8 +136,11 @@ def _for_inference(extractor: nn.Module, mirror: bool, *layers: str) -> nn.Modul
     try:
         return fold(batch_ensemble(extractor, 1, init=ones()), *layers)
     except InputError:  # it has layers that cannot be converted, or none that can
-        plain = copy.deepcopy(extractor).eval()
-        return WithLayerOutputs(plain, *layers) if layers else plain
+        return _observed(copy.deepcopy(extractor).eval(), *layers)
+
+
+def _observed(extractor: nn.Module, *layers: str) -> nn.Module:
+    return WithLayerOutputs(extractor, *layers) if layers else extractor
 
 
 def _for_gpu(extractor: nn.Module) -> nn.Module:

@@ -22,6 +22,7 @@ class OODClassifier(nn.Module, ABC):
     members: int  # 1 for a single network
     num_classes: int
     mirror: bool = False  # in evaluation, give every second member mirror images, left to right
+    exact: ClassVar[bool] = False  # inference runs the extractor itself, not a faster equivalent that rounds differently
     feature_extractor: nn.Module
 
     @abstractmethod

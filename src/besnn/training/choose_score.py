@@ -88,7 +88,7 @@ def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
     blocks = layer_groups(detector.layer)
     if len(blocks) < 2:
         return {None: range(width)}
-    one = torch.zeros(1, *detector.input_shape, dtype=torch.uint8 if len(detector.input_shape) == 3 else torch.float32)
+    one = torch.zeros(1, *detector.input_shape, dtype=detector.preprocessing.dtype)
     found: dict[str | None, range] = {}
     first = 0
     for layer in map("+".join, blocks):

@@ -45,9 +45,31 @@ def test_several_layers_in_the_given_order():
         assert torch.equal(found, network[:depth](x))
 
 
+def test_what_goes_into_a_layer():
+    class Named(nn.Module):
+        def forward(self, x, *, shift):
+            return x + shift, x
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.named = nn.Linear(2, 3), Named()
+
+        def forward(self, x):
+            return self.named(self.first(x), shift=1.0)[0] * 2
+
+    network, x = Network(), torch.randn(5, 2)
+    output, into, out_of = WithLayerOutputs(network, "named:input", "named")(x)
+    assert torch.equal(into, network.first(x))
+    assert torch.equal(out_of, into + 1)
+    assert torch.equal(output, network(x))
+
+
 def test_no_output_is_kept():
-    network = WithLayerOutputs(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "0", "1")
+    plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    network = WithLayerOutputs(plain, "0", "1")
     network(torch.randn(1, 2))
+    plain(torch.randn(1, 2))
     assert not network._outputs
 
 

@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from besnn.checks import values_readable
 from besnn.errors import InputError
 
 
@@ -124,7 +125,7 @@ def check_features(features: Tensor) -> None:
         raise InputError(f"features are {kind}: pass a floating-point tensor [members, n, d]")
     if features.ndim != 3:
         raise InputError(f"features have shape {list(features.shape)}: pass [members, n, d], convolutional ones flattened")
-    if not bool(torch.isfinite(features).all()):
+    if values_readable(features) and not bool(torch.isfinite(features).all()):
         raise InputError("features contain NaN or infinite values: check that the inputs and the model's weights are finite")
 
 

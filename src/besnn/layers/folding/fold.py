@@ -50,24 +50,50 @@ def fold(module: nn.Module, *layers: str, mirror: bool = False) -> nn.Module:
         return Rewrite(*traced, members, mirror).run().eval()
 
 
+INPUT = ":input"
+"""Behind the name of a layer: what goes into it, not what comes out."""
+
+
 class WithLayerOutputs(nn.Module):
-    """A network that returns a tuple: its output, and the outputs of the named layers."""
+    """A network that returns a tuple: its output, and the outputs of the named layers; `fc:input` is what goes into `fc`.
+
+    The network itself is neither copied nor changed, but for hooks that do nothing while others run it. A layer that returns
+    several values gives its first one.
+    """
 
     def __init__(self, module: nn.Module, *layers: str) -> None:
         super().__init__()
         self.module, self.layers = module, layers
         self._outputs: dict[int, dict[str, Tensor]] = {}  # by thread: several may run the network at once
         for layer in layers:
-            find_layer(module, layer).register_forward_hook(partial(self._keep, layer))
+            found = find_layer(module, layer)
+            if layer.endswith(INPUT):
+                found.register_forward_pre_hook(partial(self._keep_input, layer), with_kwargs=True)
+            else:
+                found.register_forward_hook(partial(self._keep, layer))
 
-    def _keep(self, layer: str, module: nn.Module, arguments: Any, output: Tensor) -> None:
-        self._outputs.setdefault(_thread(), {})[layer] = output
+    def _keep(self, layer: str, module: nn.Module, arguments: Any, output: Any) -> None:
+        if (outputs := self._outputs.get(_thread())) is not None:
+            outputs[layer] = first_tensor(output)
+
+    def _keep_input(self, layer: str, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        self._keep(layer, module, None, (*arguments, *keywords.values()))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return the network's output and the layers'."""
-        output = self.module(x)
-        by_layer = self._outputs.pop(_thread())
+        self._outputs[_thread()] = {}
+        try:
+            output = self.module(x)
+        finally:
+            by_layer = self._outputs.pop(_thread())
         return output, *(by_layer[layer] for layer in self.layers)
+
+
+def first_tensor(output: Any) -> Any:
+    """Return the first value of an output that is a tuple, a list or a mapping, as deep as they are nested."""
+    while isinstance(output, tuple | list | dict) and output:
+        output = next(iter(output.values() if isinstance(output, dict) else output))
+    return output
 
 
 def _thread() -> int:
@@ -75,12 +101,13 @@ def _thread() -> int:
 
 
 def find_layer(module: nn.Module, layer: str) -> nn.Module:
-    """Return the layer of that name, as in `named_modules`."""
+    """Return the layer of that name, as in `named_modules`, with or without `:input` behind it."""
     modules: dict[str, nn.Module] = dict(module.named_modules())
-    if layer not in modules or not layer:
+    name = layer.removesuffix(INPUT)
+    if name not in modules or not name:
         names = ", ".join(name for name in modules if name)
         raise InputError(f"the network has no layer {layer!r}: its layers are {names}")
-    return modules[layer]
+    return modules[name]
 
 
 class _Root(nn.Module):
