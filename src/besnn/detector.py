@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from besnn.detection import ConformalThreshold, ScoreSet
-from besnn.errors import DataError, InputError, NotReadyError, one_line
-from besnn.model import InferenceNetwork, OODClassifier, Preprocessing
+from besnn.errors import BesnnError, DataError, InputError, NotReadyError, one_line
+from besnn.model import InferenceNetwork, OODClassifier, Preprocessing, WrappedNetwork
 from besnn.recipe.build import build_method
 from besnn.recipe.config import Recipe
 from besnn.recipe.reading import parse_recipe
@@ -292,7 +292,7 @@ class Detector:
         return tensor_file_bytes(MODEL_FILE, *self._to_parts())
 
     def _to_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
+        tensors, wrapped = self.model.file_parts()
         tensors |= {"preprocessing/mean": self.preprocessing.mean, "preprocessing/std": self.preprocessing.std}
         scoring_tensors, scoring = self.scoring.state()
         tensors, calibration = tensors | scoring_tensors, None
@@ -307,6 +307,7 @@ class Detector:
             "scoring": scoring,
             "layer": self.layer,
             "mirror": self.model.mirror,
+            "wrapped": wrapped,
             "preprocessing": self.preprocessing.settings(),
             "calibration": calibration,
             "provenance": self.provenance,
@@ -314,42 +315,53 @@ class Detector:
         return tensors, header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: OODClassifier | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str], model: nn.Module | None = None) -> Self:
         """Read a file that `save` wrote; nothing in it is executed.
 
-        For a detector around a network of your own, pass an untrained `model` of the same architecture.
+        For a detector around a network of your own, pass the network that was wrapped, or an untrained `model` of the
+        architecture that was trained.
         """
         return cls._from_parts(*read_tensor_file(Path(path), MODEL_FILE), model, f"model file {path}")
 
     @classmethod
-    def from_bytes(cls, content: bytes | memoryview, model: OODClassifier | None = None) -> Self:
+    def from_bytes(cls, content: bytes | memoryview, model: nn.Module | None = None) -> Self:
         """Restore a detector from the content of its file; see `load`."""
         return cls._from_parts(*parse_tensor_file(bytes(content), MODEL_FILE), model, "the model file")
 
     @classmethod
-    def _from_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None, file: str) -> Self:
-        if model is None and header.get("recipe") is None:
+    def _from_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: nn.Module | None, file: str) -> Self:
+        wrapped = header.get("wrapped") is not None
+        if model is None and header.get("recipe") is None and not wrapped:
             raise InputError(f"{file} holds a network of your own: pass an untrained model like it, Detector.load(path, model)")
         try:
-            return cls._restored(tensors, header, model)
+            return cls._restored(tensors, header, cls._restored_model(tensors, header, model))
         except (LookupError, TypeError, RuntimeError, ValueError) as error:
+            if wrapped and isinstance(error, BesnnError):
+                raise  # the network that was passed is not the file's
             reason = one_line(error)[:300]
             raise DataError(f"{file} does not match its own description ({reason}): train the model again") from None
 
     @classmethod
-    def _restored(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier | None) -> Self:
-        recipe = None if header["recipe"] is None else parse_recipe(header["recipe"])
+    def _restored_model(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: nn.Module | None) -> OODClassifier:
+        if header.get("wrapped") is not None:
+            return WrappedNetwork.from_file_parts(tensors, header["wrapped"], len(header["class_names"]), model)
         if model is None:
-            assert recipe is not None
             with torch.device("meta"):  # nothing is allocated before the file's tensors are known to fit
+                recipe = parse_recipe(header["recipe"])
                 model, _ = build_method(recipe, tuple(header["input_shape"]), len(header["class_names"]))
             model.float()  # whatever default the process has set
+        if not isinstance(model, OODClassifier):
+            raise TypeError(f"model is a {type(model).__name__}, not a besnn.model.OODClassifier")
         weights = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
         for name, own in model.state_dict().items():
             if name in weights and weights[name].dtype != own.dtype:
                 raise TypeError(f"{name} has dtype {weights[name].dtype}, not {own.dtype}")
         model.eval()
         model.load_state_dict(weights, assign=True)
+        return model
+
+    @classmethod
+    def _restored(cls, tensors: dict[str, Tensor], header: dict[str, Any], model: OODClassifier) -> Self:
         mirror = header.get("mirror", model.mirror)  # a network of the user's own has no recipe to say so
         if not isinstance(mirror, bool):
             raise TypeError(f"mirror is {mirror!r}, not true or false")
@@ -363,7 +375,7 @@ class Detector:
             model,
             preprocessing,
             header["class_names"],
-            recipe,
+            None if header["recipe"] is None else parse_recipe(header["recipe"]),
             ScoreSet.from_state(model.evidence_kind, tensors, header["scoring"]),
             layer,
             header["provenance"],

@@ -43,6 +43,11 @@ def oracle(kind: str, name: str, evidence: np.ndarray) -> np.ndarray:
             return entropy(probabilities, probabilities.mean(0, keepdims=True), axis=-1).mean(0)
         case "max-softmax-probability":
             return -probabilities.mean(0).max(-1)
+        case "max-logit":
+            return -logits.max(-1).mean(0)
+        case "generalised-entropy":
+            p = probabilities.mean(0)
+            return ((p * (1 - p)) ** 0.1).sum(-1)
         case "energy":
             return -logsumexp(logits, axis=-1).mean(0)
         case "negative-log-likelihood":

@@ -70,6 +70,23 @@ def max_softmax_probability(logits: Tensor) -> Tensor:
     return -_finite(logits).softmax(dim=-1).mean(dim=0).amax(dim=-1)
 
 
+def max_logit(logits: Tensor) -> Tensor:
+    """Compute minus the largest logit, −max_c logits_n, averaged over the members (Hendrycks et al. 2022)."""
+    return -_finite(logits).amax(dim=-1).mean(dim=0)
+
+
+def generalised_entropy(logits: Tensor) -> Tensor:
+    """Compute Σ_c (p_c (1 − p_c))^0.1 over the 100 largest mean probabilities p = mean_n softmax(logits_n) (GEN, Liu et al. 2023).
+
+    The small exponent makes it sensitive to probabilities near 0 and 1, which the entropy hardly sees.
+    """
+    ordered = _finite(logits).softmax(dim=-1).mean(dim=0).sort(dim=-1, descending=True).values
+    others = ordered[..., 1:]
+    # 1 - p of the largest as the sum of the others: the difference would cancel
+    complements = torch.cat([others.sum(dim=-1, keepdim=True), 1 - others], dim=-1)
+    return (ordered * complements)[..., :100].pow(0.1).sum(dim=-1)
+
+
 def energy(logits: Tensor) -> Tensor:
     """Compute the free energy −logsumexp_c(logits_n), averaged over the members (Liu et al. 2020)."""
     return -_finite(logits).logsumexp(dim=-1).mean(dim=0)
@@ -98,7 +115,9 @@ SCORES: dict[str, dict[str, Score]] = {
     "logits": {
         "predictive-entropy": predictive_entropy,
         "max-softmax-probability": max_softmax_probability,
+        "max-logit": max_logit,
         "energy": energy,
+        "generalised-entropy": generalised_entropy,
         "mutual-information": logit_mutual_information,
     },
     "log-likelihoods": {
@@ -113,7 +132,7 @@ def scores_for(kind: str) -> dict[str, Score]:
     """Return the scores for a kind of evidence, `{name: function(evidence) -> [batch]}`.
 
     >>> sorted(scores_for("logits"))
-    ['energy', 'max-softmax-probability', 'mutual-information', 'predictive-entropy']
+    ['energy', 'generalised-entropy', 'max-logit', 'max-softmax-probability', 'mutual-information', 'predictive-entropy']
     """
     if kind not in SCORES:
         raise InputError(f"unknown kind of evidence {kind!r}: use one of {', '.join(map(repr, SCORES))}")

@@ -6,6 +6,7 @@ from besnn.model.class_features import ClassFeatureGenerator, class_moments, ker
 from besnn.model.inference import InferenceNetwork
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import EvidenceKind, Objective, OODClassifier
+from besnn.model.wrapped import WrappedNetwork
 
 __all__ = [
     "BACKBONES",
@@ -17,6 +18,7 @@ __all__ = [
     "OODClassifier",
     "Objective",
     "Preprocessing",
+    "WrappedNetwork",
     "cifar_resnet18",
     "class_moments",
     "convnet",

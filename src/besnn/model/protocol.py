@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 
@@ -44,6 +44,10 @@ class OODClassifier(nn.Module, ABC):
     def extractors(self) -> list[nn.Module]:
         """Return the networks that `features` runs: one for all members, or one per member."""
         return [self.feature_extractor]
+
+    def file_parts(self) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
+        """Return what a model file keeps of the model: its weights; and a description, unless a recipe says how to build it."""
+        return {f"model/{name}": value for name, value in self.state_dict().items()}, None
 
     def after_step(self, x: Tensor, labels: Tensor) -> None:
         """Do what the method does after each optimiser step; mostly nothing."""

@@ -39,7 +39,8 @@ class TestEveryDensity:
         density = fitted(name)
         ordinary, strange = density.score(features(60, 1)), density.score(features(60, 2, shift=20.0))
         assert ordinary.shape == (60,)
-        assert strange.median() > ordinary.max()
+        # the relative distance is not larger far away from everything, where all classes and the whole are equally bad
+        assert strange.median() > (ordinary.median() if name == "relative-mahalanobis" else ordinary.max())
 
     def test_a_saved_density_scores_the_same(self, name: str) -> None:
         density = fitted(name)

@@ -6,16 +6,30 @@ from torch import Tensor
 
 from besnn.checks import check_choice
 from besnn.detection.densities.class_gaussian import ClassGaussianDensity
-from besnn.detection.densities.density import Density, DensitySettings, LayerDensity
+from besnn.detection.densities.density import Density, DensitySettings, Head, LayerDensity
+from besnn.detection.densities.fdbd import BoundaryDistance
+from besnn.detection.densities.head import HeadDensity
+from besnn.detection.densities.nac import NeuronCoverage
 from besnn.detection.densities.nearest_neighbour import NearestNeighbourDensity
+from besnn.detection.densities.react import ReactEnergy
+from besnn.detection.densities.relative_mahalanobis import RelativeMahalanobis
+from besnn.detection.densities.vim import VirtualLogit
 
 __all__ = [
     "DENSITIES",
+    "HEAD_DENSITIES",
+    "BoundaryDistance",
     "ClassGaussianDensity",
     "Density",
     "DensitySettings",
+    "Head",
+    "HeadDensity",
     "LayerDensity",
     "NearestNeighbourDensity",
+    "NeuronCoverage",
+    "ReactEnergy",
+    "RelativeMahalanobis",
+    "VirtualLogit",
     "density_from_state",
     "density_kind",
     "name_at_layer",
@@ -24,7 +38,16 @@ __all__ = [
 DENSITIES: dict[str, type[Density]] = {
     "nearest-neighbour": NearestNeighbourDensity,
     "class-gaussian": ClassGaussianDensity,
+    "mahalanobis": ClassGaussianDensity,  # by its other name
+    "relative-mahalanobis": RelativeMahalanobis,
 }
+HEAD_DENSITIES: dict[str, type[HeadDensity]] = {
+    "vim": VirtualLogit,
+    "react": ReactEnergy,
+    "fdbd": BoundaryDistance,
+    "nac": NeuronCoverage,
+}
+"""Scores of the features that go into a linear classifier, for wrapped networks."""
 
 _AT = " at "
 
@@ -42,6 +65,7 @@ def density_kind(name: str) -> str:
 def density_from_state(name: str, state: Mapping[str, Tensor]) -> Density:
     """Restore the density of that name which `state` describes, of all features or of one layer's."""
     kind = density_kind(name)
-    check_choice("density", kind, DENSITIES)
-    density = DENSITIES[kind].from_state({key: value for key, value in state.items() if key != "block"})
+    known: dict[str, type[Density]] = {**DENSITIES, **HEAD_DENSITIES}
+    check_choice("density", kind, known)
+    density = known[kind].from_state({key: value for key, value in state.items() if key != "block"})
     return LayerDensity(density, *state["block"].tolist()) if "block" in state else density

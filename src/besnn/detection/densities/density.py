@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +12,26 @@ from besnn.checks import values_readable
 from besnn.errors import InputError
 
 
+class Head(NamedTuple):
+    """The last, linear layer of a classifier: features `[..., d]` to logits `[..., classes]`."""
+
+    weight: Tensor  # [classes, d]
+    bias: Tensor  # [classes]
+
+
 @dataclass(frozen=True)
 class DensitySettings:
-    """The settings of a recipe's `score` section that densities may use.
+    """The settings that densities may use.
 
     Attributes:
         neighbour: which nearest neighbour to measure the distance to.
         stored_rows: how many training features to store at most.
+        head: the linear layer that the features go into, if they do.
     """
 
     neighbour: int = 20
     stored_rows: int = 10_000
+    head: Head | None = None
 
 
 class Density(ABC):
