@@ -76,7 +76,7 @@ def max_logit(logits: Tensor) -> Tensor:
 
 
 def generalised_entropy(logits: Tensor) -> Tensor:
-    """Compute Σ_c (p_c (1 − p_c))^0.1 over the 100 largest mean probabilities p = mean_n softmax(logits_n) (GEN, Liu et al. 2023).
+    """Compute Σ_c (p_c (1 − p_c))^0.1 over the 100 largest of p = mean_n softmax(logits_n) (GEN, Liu et al. 2023).
 
     The small exponent makes it sensitive to probabilities near 0 and 1, which the entropy hardly sees.
     """

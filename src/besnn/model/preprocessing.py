@@ -71,7 +71,7 @@ class Preprocessing(nn.Module):
             raise InputError(f"divisor={self.divisor}: give a number above 0")
         sizes = [size for size in (self.resize, self.crop) if size is not None]
         if sizes and (len(self.input_shape) != 3 or min(map(min, sizes)) < 1):
-            raise InputError(f"inputs {list(self.input_shape)} cannot be resized to {sizes[0]}: resize images, to 1 pixel or more")
+            raise InputError(f"inputs {list(self.input_shape)} cannot be resized to {sizes[0]}: resize images, to 1×1 or more")
         before = self.resize or self.input_shape[1:]
         if self.crop is not None and (self.crop[0] > before[0] or self.crop[1] > before[1]):
             raise InputError(f"a crop of {self.crop} does not fit into images of {tuple(before)}: resize them to a larger size")

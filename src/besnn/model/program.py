@@ -22,7 +22,7 @@ _CONFIGS = re.compile(r"data/(weights|constants)/\w+_config\.json")
 _GRAPH = re.compile(r"models/\w+\.json")
 _LEFT_OUT = re.compile(r"extra/.*|data/sample_inputs/\w+\.pt")
 _FORMAT = re.compile(r"archive_format|archive_version|byteorder|version|\.data/\w+")
-_OPERATORS = re.compile(r"torch\.ops\.(aten|prims|higher_order|torchvision)\.\w+(\.\w+)?|_operator\.[a-z]+_?|math\.\w+|torch\.sym_\w+")
+_OPERATORS = re.compile(r"torch\.ops\.(aten|prims|higher_order)\.\w+(\.\w+)?|_operator\.[a-z]+_?|math\.\w+|torch\.sym_\w+")
 _SYMBOLS = re.compile(r"[suz]\d+|[A-Z]\w*|positive|nonnegative|integer|\d+|")
 _CONTAINERS = re.compile(r"builtins\.(tuple|list|dict)")
 ADVICE = "save the network with torch.export.save, from tensors and torch's own operators alone"
@@ -41,11 +41,12 @@ def load_program(content: bytes, name: str = "the program") -> tuple[nn.Module, 
             program = torch.export.load(io.BytesIO(safe))
             network = torch.export.unflatten(program)
     except Exception as error:  # torch's reader raises nearly anything
-        raise DataError(f"{name} is not a torch.export program that this torch reads ({one_line(error)[:200]}): {ADVICE}") from None
+        reason = one_line(error)[:200]
+        raise DataError(f"{name} is not a torch.export program that this torch reads ({reason}): {ADVICE}") from None
     inputs = program.graph_signature.user_inputs
     if len(inputs) != 1 or len(program.graph_signature.user_outputs) != 1:
-        outputs = len(program.graph_signature.user_outputs)
-        raise DataError(f"{name} takes {len(inputs)} inputs and returns {outputs} values: export a network from one tensor to logits")
+        found = f"{len(inputs)} inputs and returns {len(program.graph_signature.user_outputs)} values"
+        raise DataError(f"{name} takes {found}: export a network from one tensor to logits")
     (shape,) = (node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder" and node.name == inputs[0])
     for module in network.modules():
         for node in getattr(getattr(module, "graph", None), "nodes", ()):

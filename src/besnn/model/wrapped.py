@@ -71,7 +71,7 @@ class WrappedNetwork(OODClassifier):
         if description["adapter"] is not None:
             network = LogitsOf(network, description["adapter"]["pad"])
         if fingerprint(network) != description["fingerprint"]:
-            raise InputError("the network's weights are not those of the network that was wrapped: pass that one, or wrap this one")
+            raise InputError("the network has other weights than the one that was wrapped: pass that one, or wrap this one")
         return cls(network.eval(), num_classes)
 
 

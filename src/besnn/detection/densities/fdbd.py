@@ -24,5 +24,5 @@ class BoundaryDistance(HeadDensity):
         """Score features `[batch, d]` as `[batch]`."""
         best = logits.max(dim=1)
         distances = (best.values[:, None] - logits) / tensors["apart"][best.indices]
-        reach = (features - tensors["mean"]).norm(dim=1).clamp_min(1e-8)
+        reach: Tensor = (features - tensors["mean"]).norm(dim=1).clamp_min(1e-8)
         return -distances.sum(dim=1) / ((logits.shape[1] - 1) * reach)

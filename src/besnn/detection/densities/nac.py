@@ -9,14 +9,14 @@ from torch import Tensor
 from besnn.detection.densities.head import HeadDensity
 
 BINS, STEEPNESS, ENOUGH = 50, 100.0, 50
-EDGE = 1e-6  # the outermost bins begin here: they are geometric, and so dense near 0 and 1
+EDGE = 1e-6  # the outermost bins end here: they are geometric, and so dense near 0 and 1
 
 
 class NeuronCoverage(HeadDensity):
     """Minus the mean coverage of the neurons' states: the share of `ENOUGH` training inputs in the same bin, at most 1.
 
     The state of a neuron is σ(100 · z · ∂KL/∂z), with KL the divergence of the uniform distribution from the softmax; behind a
-    linear head the gradient is (p − 1/C) W.
+    linear head the gradient is (p − 1/C) W. Bins are compared before the σ, which cannot tell apart numbers near 1.
     """
 
     def measure(self, features: Tensor, logits: Tensor) -> dict[str, Tensor]:
@@ -35,13 +35,13 @@ class NeuronCoverage(HeadDensity):
 
 def _states(features: Tensor, logits: Tensor, weight: Tensor) -> Tensor:
     gradient = (logits.softmax(dim=1) - 1 / logits.shape[1]) @ weight
-    return torch.sigmoid(STEEPNESS * features * gradient)
+    return STEEPNESS * features * gradient
 
 
 def _edges() -> Tensor:
-    """Return the edges between bins, `[BINS − 1]`: geometric up to 0.5, and mirrored."""
-    left = torch.logspace(math.log10(EDGE), math.log10(0.5), BINS // 2 + 1, dtype=torch.float64)[1:-1]
-    return torch.cat([left, torch.tensor([0.5]), 1 - left.flip(0)]).float().double()  # a silent neuron's state is exactly 0.5
+    """Return the edges between bins before the σ, `[BINS − 1]`: geometric from there up to 0.5, and mirrored."""
+    left = torch.logspace(math.log10(EDGE), math.log10(0.5), BINS // 2 + 1, dtype=torch.float64)[1:-1].logit()
+    return torch.cat([left, torch.zeros(1), -left.flip(0)]).float().double()
 
 
 def _bins(states: Tensor, edges: Tensor) -> Tensor:

@@ -29,5 +29,5 @@ class VirtualLogit(HeadDensity):
 
     def formula(self, features: Tensor, logits: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
         """Score features `[batch, d]` as `[batch]`."""
-        length = ((features - tensors["origin"]) @ tensors["residual"]).norm(dim=1)
+        length: Tensor = ((features - tensors["origin"]) @ tensors["residual"]).norm(dim=1)
         return tensors["alpha"] * length - logits.logsumexp(dim=1)
