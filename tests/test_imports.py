@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ray": {"data", "detector", "batch", "serve"},
     "estimator": {"data", "detection", "training", "detector"},
     "demo": {"data", "detector", "evaluation", "training"},
+    "wrapping": {"data", "layers", "model", "detection", "recipe", "detector", "training"},
 }
 MAY_IMPORT |= {"cli": set(MAY_IMPORT), "__main__": {"cli"}}
 

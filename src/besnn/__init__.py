@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from besnn.estimator import BESNNClassifier
     from besnn.model import BESNN
     from besnn.training.fit import fit_detector
+    from besnn.wrapping import wrap
 
-__all__ = ["BESNN", "BESNNClassifier", "Detector", "__version__", "fit_detector"]
+__all__ = ["BESNN", "BESNNClassifier", "Detector", "__version__", "fit_detector", "wrap"]
 
 _HOMES = {
     "BESNN": "besnn.model",
     "BESNNClassifier": "besnn.estimator",
     "Detector": "besnn.detector",
     "fit_detector": "besnn.training.fit",
+    "wrap": "besnn.wrapping",
 }
 
 

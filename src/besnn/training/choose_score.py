@@ -116,11 +116,13 @@ def choose_on_outliers(detector: Detector, validation: Dataset) -> str:
     return max(candidates, key=lambda candidate: float(np.mean(list(table[candidate].values()))))
 
 
-def made_up_aurocs(detector: Detector, validation: Dataset, names: list[str]) -> dict[str, dict[str, float]]:
+def made_up_aurocs(
+    detector: Detector, validation: Dataset, names: list[str], kinds: Sequence[str] | None = None
+) -> dict[str, dict[str, float]]:
     """Compute the AUROC of each score on each kind of outlier made up from validation inputs, `{score: {kind: auroc}}`."""
     known = detector.scores(validation.inputs, names)
     table: dict[str, dict[str, float]] = {name: {} for name in names}
-    for kind, outliers in made_up_outliers(validation.inputs).items():
+    for kind, outliers in made_up_outliers(validation.inputs, kinds=kinds).items():
         strange = detector.scores(outliers, names)
         for name in names:
             table[name][kind] = round(ood_metrics(known[name], strange[name])["auroc"], 4)

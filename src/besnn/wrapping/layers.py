@@ -1,0 +1,163 @@
+"""Which layers of an unknown network to look at: found by one pass of real inputs, with hooks on every layer."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from besnn.detection.densities import Head
+from besnn.errors import InputError
+from besnn.layers.folding.fold import INPUT, first_tensor
+from besnn.model.feature_layers import layer_features
+
+MOST_STAGES = 4
+"""Stages that are looked at, counted from the last: what comes before are edges and colours."""
+
+
+@dataclass(frozen=True)
+class FoundLayers:
+    """The layers of a network that are worth looking at.
+
+    Attributes:
+        stages: the layer that ends each resolution, or returns tokens; without those that are what goes into the classifier.
+        features: what goes into the classifier, as `fc:input`; None if the network does not end in a linear layer.
+        head: that linear layer.
+    """
+
+    stages: tuple[str, ...]
+    features: str | None
+    head: Head | None
+    head_name: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in the order of the network."""
+        return (*self.stages, *([self.features] if self.features is not None else []))
+
+
+def find_layers(network: nn.Module, x: Tensor) -> FoundLayers:
+    """Run a batch `[n, ...]` of the network's inputs, and choose layers by the shapes of what they return.
+
+    >>> network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 2)).eval()
+    >>> find_layers(network, torch.rand(5, 1, 8, 8)).names
+    ('1', '2', '4:input')
+    """
+    trace = _traced(network, x)
+    features, head, head_name = _classifier(network, trace)
+    ends = _stage_ends(network, trace, x)
+    pooled = {name: _pooled(trace.outputs[name]) for name in ends}
+    if head_name is not None and features is not None:
+        pooled[features] = _pooled(trace.inputs[head_name])
+    names = list(pooled)
+    different = [
+        name for at, name in enumerate(names) if not any(_same(pooled[name], pooled[later]) for later in names[at + 1 :])
+    ]
+    stages = [name for name in different if name != features][-MOST_STAGES:]
+    if not stages and features is None:
+        raise InputError(
+            "no inner layer of the network can be looked at: name some with layers=, or add a linear layer at its end"
+        )
+    return FoundLayers(tuple(stages), features, head, head_name)
+
+
+def named_layers(network: nn.Module, x: Tensor, names: Sequence[str]) -> FoundLayers:
+    """Return the given layers; what goes into the classifier is looked for all the same if it is among them."""
+    trace = _traced(network, x)
+    features, head, head_name = _classifier(network, trace)
+    for name in names:
+        base = name.removesuffix(INPUT)
+        if base not in trace.outputs:
+            known = ", ".join(trace.outputs) or "none"
+            raise InputError(f"layers={name!r}: the network runs no layer of that name that returns numbers; it has {known}")
+    stages = tuple(name for name in names if name != features)
+    return FoundLayers(stages, features if features in names else None, head if features in names else None, head_name)
+
+
+@dataclass
+class _Trace:
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+
+
+@torch.no_grad()
+def _traced(network: nn.Module, x: Tensor) -> _Trace:
+    """Run the network and keep the last input and output of each layer that takes and returns a batch of numbers."""
+    trace = _Trace()
+
+    def keep(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        into, out = first_tensor((*arguments, *keywords.values())), first_tensor(output)
+        for values, tensor in ((trace.inputs, into), (trace.outputs, out)):
+            values.pop(name, None)
+            if _is_batch(out, len(x)) and _is_batch(tensor, len(x)):
+                values[name] = tensor.clone()  # the next layer may overwrite it
+
+    with _hooks(network, keep):
+        trace.logits = network(x)
+    return trace
+
+
+@contextmanager
+def _hooks(network: nn.Module, keep: Any) -> Iterator[None]:
+    def hook(name: str) -> Any:
+        return lambda module, arguments, keywords, output: keep(name, arguments, keywords, output)
+
+    handles = [module.register_forward_hook(hook(name), with_kwargs=True) for name, module in network.named_modules() if name]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _stage_ends(network: nn.Module, trace: _Trace, x: Tensor) -> list[str]:
+    """Return, for each resolution, the layer that returns it and holds most layers; of equals the last, in their order."""
+    sizes = {name: sum(1 for _ in module.modules()) for name, module in network.named_modules()}
+    best: dict[tuple[int, ...], str] = {}
+    for name, output in trace.outputs.items():
+        shape = _places(output, x)
+        if shape is not None and (shape not in best or sizes[name] >= sizes[best[shape]]):
+            best.pop(shape, None)
+            best[shape] = name
+    return list(best.values())
+
+
+def _is_batch(value: Any, batch: int) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.ndim >= 2 and len(value) == batch
+
+
+def _places(output: Tensor, x: Tensor) -> tuple[int, ...] | None:
+    """Return the resolution of a map `[n, c, h, w]`, or the number of tokens `[n, tokens, d]`; None for anything else."""
+    if output.ndim == 3:
+        return (output.shape[1],)
+    if output.ndim != 4 or output.shape[2:].numel() == 1:
+        return None
+    turned = x.ndim == 4 and x.shape[2] == x.shape[3] and output.shape[2] != output.shape[3]  # [n, h, w, c]
+    return None if turned else tuple(output.shape[2:])
+
+
+def _classifier(network: nn.Module, trace: _Trace) -> tuple[str | None, Head | None, str | None]:
+    """Return the name of what goes into the linear layer that returns the logits, that layer, and its name."""
+    modules = dict(network.named_modules())
+    for name, output in reversed(trace.outputs.items()):
+        weight, bias = (getattr(modules[name], each, None) for each in ("weight", "bias"))
+        into = trace.inputs.get(name)
+        if into is None or into.ndim != 2 or not isinstance(weight, Tensor) or weight.ndim != 2:
+            continue
+        if weight.shape != (trace.logits.shape[1], into.shape[1]) or not torch.equal(output, trace.logits):
+            continue
+        bias = bias if isinstance(bias, Tensor) else weight.new_zeros(len(weight))
+        if torch.allclose(into @ weight.T + bias, output, rtol=1e-3, atol=1e-3 * float(output.abs().max())):
+            return f"{name}{INPUT}", Head(weight, bias), name
+    return None, None, None
+
+
+def _pooled(output: Tensor) -> Tensor:
+    return layer_features({"a": [output]}, "a", 1, torch.float32)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5)
