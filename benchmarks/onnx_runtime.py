@@ -21,7 +21,7 @@ from benchmarks.scoring import MEMBERS, besnn_model, floor_of, images_for, prepr
 from benchmarks.timing import take_turns
 from besnn.data import load
 from besnn.detector import Detector
-from besnn.export.write import OPSET, export
+from besnn.export import OPSET, export
 from besnn.training import load_recipe
 from besnn.training.fit import fit_detector
 from besnn.training.record import provenance

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = 10
+FORMATS = ("parquet", "csv")
 LIMIT_MB = 300
 
 
@@ -28,7 +29,7 @@ def measure_table_memory(rows: int) -> dict[str, Any]:
         model = Path(name) / "model.safetensors"
         training = _write_table(model.with_name("training.csv"), 5000)
         _run("-m", "besnn", "train", training, "-o", model, "--epochs", 2, "--quiet")
-        runs = [_measure_table(model, suffix, count) for suffix in ("parquet", "csv") for count in (rows // 100, rows)]
+        runs = [_measure_table(model, suffix, count) for suffix in FORMATS for count in (rows // 100, rows)]
     from benchmarks.documents import bench_record
 
     return bench_record("memory", {"columns": COLUMNS, "limit_mb": LIMIT_MB, "runs": runs})

@@ -34,7 +34,8 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@parametrize_with_checks([BESNNClassifier()])
+# A small network, trained briefly, because the checks fit it 200 times.
+@parametrize_with_checks([BESNNClassifier(2, hidden=(16,), feature_dim=8, epochs=20, learning_rate=0.02)])
 def test_scikit_learn_estimator_checks(estimator, check):
     check(estimator)
 

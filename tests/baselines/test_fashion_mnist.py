@@ -1,4 +1,4 @@
-"""Every baseline learns real images: 6,000 of FashionMNIST on the paper's network, narrowed, within seconds on a CPU."""
+"""Every baseline learns real images: 3,000 of FashionMNIST on the paper's network, narrowed, within seconds on a CPU."""
 
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ FEATURES = 64
 
 @pytest.fixture(scope="module")
 def images(real_data_dir: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """The first 6,000 training and 2,000 test images, standardised, with their labels."""
+    """The first 3,000 training and 1,000 test images, standardised, with their labels."""
     if missing := [each.path for each in verify("fashion-mnist", real_data_dir) if each.status is Status.MISSING]:
         pytest.skip(f"needs {missing[0]}")
     parts = {}
-    for split, count in (("train", 6000), ("test", 2000)):
+    for split, count in (("train", 3000), ("test", 1000)):
         dataset = load(f"fashion-mnist:{split}", data_dir=real_data_dir)
         pixels = torch.from_numpy(dataset.inputs[:count]).float() / 255
         assert dataset.labels is not None
@@ -36,4 +36,4 @@ def test_learns_fashion_mnist(baseline: Any, images: dict[str, tuple[Tensor, Ten
     x, labels = images["test"]
     with torch.no_grad():
         predicted = model.log_probabilities(model(x)).argmax(dim=1)
-    assert (predicted == labels).float().mean() > 0.75
+    assert (predicted == labels).float().mean() > 0.7

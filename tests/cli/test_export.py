@@ -3,21 +3,22 @@ import shutil
 import subprocess
 import sys
 
-import pytest
 
-
-@pytest.mark.parametrize(("form", "suffix"), [("onnx", ".onnx"), ("torch", ".pt2")])
-def test_the_file_lies_beside_the_model(besnn, moons_model, tmp_path, form, suffix):
-    model, target = shutil.copy(moons_model, tmp_path / "moons.safetensors"), tmp_path / f"moons{suffix}"
-    outcome = besnn("export", model, "--format", form, "--json")
+def test_a_torch_program_lies_beside_the_model(besnn, moons_model, tmp_path):
+    model, target = shutil.copy(moons_model, tmp_path / "moons.safetensors"), tmp_path / "moons.pt2"
+    outcome = besnn("export", model, "--format", "torch", "--json")
     assert outcome.code == 0, outcome.err
     facts = json.loads(outcome.out)
     assert facts["output"] == str(target)
     assert facts["bytes"] == target.stat().st_size > 0
-    assert ("opset" in facts) == (form == "onnx")
+    assert "opset" not in facts
 
 
-def test_the_messages_of_torchs_exporter_are_hidden(moons_model, tmp_path):
-    command = [sys.executable, "-m", "besnn", "export", moons_model, "-o", tmp_path / "moons.onnx", "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def test_a_graph_for_onnx_is_written_without_the_messages_of_torchs_exporter(moons_model, tmp_path):
+    """In a process of its own: what torch prints and warns about depends on what ran before."""
+    shutil.copy(moons_model, tmp_path / "moons.safetensors")
+    command = [sys.executable, "-m", "besnn", "export", "moons.safetensors", "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    size = (tmp_path / "moons.onnx").stat().st_size
+    assert json.loads(done.stdout) == {"output": "moons.onnx", "format": "onnx", "bytes": size, "opset": 20}

@@ -76,9 +76,8 @@ def test_wrong_use_is_one_line_and_code_2(besnn, moons_model: Path, launched, ar
     assert not launched
 
 
-@pytest.mark.parametrize("module", ["fastapi", "prometheus_client"])
-def test_without_its_extra_it_names_the_extra(moons_model: Path, module: str):
-    program = f"import sys; sys.modules[{module!r}] = None; from besnn.cli import main; main()"
+def test_without_its_extra_it_names_the_extra(moons_model: Path):
+    program = "import sys; sys.modules['prometheus_client'] = None; from besnn.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program, "serve", str(moons_model)], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "besnn: the service needs the extra `serve`: pip install 'besnn[serve]'\n"

@@ -10,7 +10,7 @@ import torch
 
 from besnn.detection import DENSITIES, SCORES
 from besnn.detector import Detector
-from besnn.export.write import export
+from besnn.export import export
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 

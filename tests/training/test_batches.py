@@ -12,7 +12,6 @@ from besnn.training.batches import (
     FolderSource,
     augment,
     in_order,
-    load_rows,
     open_source,
     random_crop,
     random_cutout,
@@ -59,16 +58,8 @@ def test_samples(folder, stripes):
     source = FolderSource(folder, CPU)
     assert source.sample(20).shape == (20, 1, 8, 8)
     assert torch.equal(source.sample(20), source.sample(20))
-    whole = load_rows(folder).inputs
+    whole = folder.load().inputs
     assert sorted(source.sample().flatten(1).tolist()) == sorted(whole.reshape(64, -1).tolist())
-
-
-def test_a_part_of_a_folder_is_loaded_whole(folder, stripe_folder):
-    rows = [40, 2, 33]
-    part, whole = load_rows(folder.subset(rows)), load(stripe_folder)
-    assert np.array_equal(part.inputs, whole.inputs[rows])
-    assert np.array_equal(part.labels, whole.labels[rows])
-    assert part.class_names == whole.class_names
 
 
 def test_read_only_and_strided_arrays_are_taken_without_a_warning():

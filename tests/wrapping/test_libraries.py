@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from besnn import Detector, wrap
-from besnn.export.write import export_program
+from besnn.export import export_program
 
 N, CLASSES = 120, 4
 

@@ -13,7 +13,7 @@ from besnn.data import Dataset, made_up_outliers, two_moons
 from besnn.detection.densities import NearestNeighbourDensity
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
-from besnn.export.write import export
+from besnn.export import export
 from besnn.model.program import load_program, save_program
 from besnn.wrapping import score_names
 from besnn.wrapping.scores import MEMORY

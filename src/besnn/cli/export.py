@@ -28,8 +28,8 @@ def export(
 ) -> None:
     """Write a model as one graph, from raw inputs to label, probabilities, score, p-value and flag, for any batch size."""
     from besnn.cli.loading import load_detector, refuse_to_overwrite
-    from besnn.export.write import OPSET
-    from besnn.export.write import export as export_detector
+    from besnn.export import OPSET
+    from besnn.export import export as export_detector
 
     output = output or Path(model).with_suffix(".onnx" if form is Format.ONNX else ".pt2")
     refuse_to_overwrite("--output", output, model)

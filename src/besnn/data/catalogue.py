@@ -9,44 +9,26 @@ from besnn.errors import InputError
 
 @dataclass(frozen=True)
 class OfficialFile:
-    """One file of a set.
+    """One file of a set."""
 
-    Attributes:
-        path: where it lies in a data folder, unpacked; `.gz` may follow. In an archive it has the same path.
-        sha256: of the unpacked content, so that compressing it again changes nothing.
-        records: how many images (or labels) it holds.
-        urls: where to download it or its archive from, in order of preference; none if it is not published.
-        archive_sha256: of the archive; empty if `urls` are those of the file itself.
-    """
-
-    path: str
-    sha256: str
-    records: int
-    urls: tuple[str, ...]
-    archive_sha256: str = ""
+    path: str  # in a data folder, unpacked (`.gz` may follow), and in an archive
+    sha256: str  # of the unpacked content, so that compressing it again changes nothing
+    records: int  # how many images (or labels) it holds
+    urls: tuple[str, ...]  # where to download it or its archive from, in order of preference; none if it is not published
+    archive_sha256: str = ""  # of the archive; empty if `urls` are those of the file itself
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A built-in set.
+    """A built-in set."""
 
-    Attributes:
-        name: as the command line takes it.
-        description: in a few words.
-        licence: as far as its authors state one.
-        class_names: the name of class 0, 1, ...
-        sizes: how many inputs each split holds.
-        files: the official files of each split; none for generated sets.
-        format: the format of these files, a key of `besnn.data.official.PARSERS`.
-    """
-
-    name: str
+    name: str  # as the command line takes it
     description: str
-    licence: str
+    licence: str  # as far as its authors state one
     class_names: tuple[str, ...]
-    sizes: Mapping[str, int]
-    files: Mapping[str, tuple[OfficialFile, ...]] = field(default_factory=dict)
-    format: str = ""
+    sizes: Mapping[str, int]  # how many inputs each split holds
+    files: Mapping[str, tuple[OfficialFile, ...]] = field(default_factory=dict)  # of each split; none for generated sets
+    format: str = ""  # of these files, a key of `besnn.data.official.PARSERS`
 
 
 def available() -> list[DatasetInfo]:

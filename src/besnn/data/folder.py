@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ DECODE_THREADS = min(8, os.cpu_count() or 1)
 
 _LISTED = 50  # unreadable images that a message names
 
+T = TypeVar("T")
 ReadPixels: TypeAlias = Callable[[], Pixels]
 """Reads one image, `uint8 [c, h, w]`."""
 
@@ -201,11 +202,16 @@ def image_batches(images: Iterable[tuple[str, ReadPixels]], spec: ImageSpec, bat
     images = iter(images)
     with ThreadPoolExecutor(DECODE_THREADS) as pool:
         started = (pool.map(read, chunk) for chunk in iter(lambda: list(islice(images, batch_size)), []))
-        current = next(started, None)
-        while current is not None:
-            upcoming = next(started, None)
-            yield gather(current)
-            current = upcoming
+        yield from map(gather, one_ahead(started))
+
+
+def one_ahead(started: Iterator[T]) -> Iterator[T]:
+    """Yield each of the tasks that an iterator starts, when the next one has been started."""
+    current = next(started, None)
+    while current is not None:
+        following = next(started, None)
+        yield current
+        current = following
 
 
 def _name(path: Path, folder: Path) -> str:

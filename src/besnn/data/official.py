@@ -25,7 +25,7 @@ class Status(StrEnum):
     """How a file compares with the official one."""
 
     OK = "ok"
-    PARTIAL = "partial"
+    PARTIAL = "partial"  # sound, but fewer records: usable
     ALTERED = "altered"
     MISSING = "missing"
 
@@ -43,21 +43,13 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class FileStatus:
-    """An official file as found.
+    """An official file as found."""
 
-    Attributes:
-        path: where the file lies, or would lie.
-        status: `ok` (the official content), `partial` (sound, but fewer records: usable), `altered` or `missing`.
-        detail: what is wrong; empty if nothing is.
-        sha256: of the unpacked content.
-        records: what `read_official` found, if it is usable.
-    """
-
-    path: Path
+    path: Path  # where the file lies, or would lie
     status: Status
-    detail: str = ""
-    sha256: str = ""
-    records: Records | None = None
+    detail: str = ""  # what is wrong; empty if nothing is
+    sha256: str = ""  # of the unpacked content
+    records: Records | None = None  # what `read_official` found, if it is usable
 
 
 def data_root(data_dir: str | Path | None = None) -> Path:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.neighbors import NearestNeighbors
 
 from besnn.checks import as_numpy, check_same_length
 from besnn.errors import InputError
@@ -65,6 +64,8 @@ def confidence_by_distance(
 
     There is one ring per pair of consecutive ``edges``, in ascending order; the mean of a ring without points is NaN.
     """
+    from sklearn.neighbors import NearestNeighbors  # slow to import
+
     where, known = as_points(points, "points"), as_points(data, "data")
     values = as_scores(confidence, "confidence")
     check_same_length(points=where, confidence=values)

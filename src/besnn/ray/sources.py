@@ -49,23 +49,14 @@ IMAGE_BATCHES, TABLE_BATCHES = 64, 8
 
 @dataclass(frozen=True)
 class Source:
-    """Inputs in chunks. All fields can be pickled.
+    """Inputs in chunks. All fields can be pickled."""
 
-    Attributes:
-        fingerprint: a text that changes when the inputs change.
-        chunk_rows: inputs per chunk; the last chunk may have fewer.
-        read: yields the chunks of a span, in order.
-        batches: yields the inputs of a chunk in the batches that the local engine scores.
-        rows: the number of inputs, if it is known without reading them.
-        spans: what readers can read independently of each other.
-    """
-
-    fingerprint: str
-    chunk_rows: int
-    read: Callable[[Span], Iterator[Row]]
-    batches: Callable[[Row], Iterator[Batch]]
-    rows: int | None = None
-    spans: tuple[Span, ...] = ((0, None),)
+    fingerprint: str  # changes when the inputs change
+    chunk_rows: int  # inputs per chunk; the last chunk may have fewer
+    read: Callable[[Span], Iterator[Row]]  # yields the chunks of a span, in order
+    batches: Callable[[Row], Iterator[Batch]]  # yields a chunk in the batches that the local engine scores
+    rows: int | None = None  # the number of inputs, if it is known without reading them
+    spans: tuple[Span, ...] = ((0, None),)  # what readers can read independently of each other
 
 
 def open_source(

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from besnn.data import Dataset, StreamingFolder
-from besnn.data.folder import DECODE_THREADS
+from besnn.data.folder import DECODE_THREADS, one_ahead
 from besnn.errors import InputError
 from besnn.recipe.config import AugmentConfig
 
@@ -68,12 +68,9 @@ class FolderSource:
         """Yield the images at the indices `order`, batch by batch."""
         with ThreadPoolExecutor(DECODE_THREADS) as pool:
             started = (pool.map(self.folder.__getitem__, indices.tolist()) for indices in order.split(batch_size))
-            current = next(started, None)
-            while current is not None:
-                following = next(started, None)
-                images, labels = zip(*current, strict=True)
+            for batch in one_ahead(started):
+                images, labels = zip(*batch, strict=True)
                 yield torch.from_numpy(np.stack(images)).to(self.device), torch.tensor(labels, device=self.device)
-                current = following
 
     def sample(self, count: int = 2000) -> Tensor:
         """Return some of the images, drawn at random."""
@@ -90,16 +87,6 @@ def open_source(data: Data, device: torch.device) -> Source:
 def in_order(source: Source, batch_size: int) -> Iterator[LabelledBatch]:
     """Yield a whole source in order, batch by batch."""
     return source.batches(torch.arange(len(source)), batch_size)
-
-
-def load_rows(folder: StreamingFolder) -> Dataset:
-    """Load all images of a folder, or of a subset of one, into memory."""
-    images = np.empty((len(folder), *folder.spec.shape), np.uint8)
-    filled = 0
-    for batch, _ in in_order(FolderSource(folder, torch.device("cpu")), 256):
-        images[filled : filled + len(batch)] = batch.numpy()
-        filled += len(batch)
-    return Dataset(images, folder.labels, folder.class_names, folder.name, folder.hashes)
 
 
 def augment(images: Tensor, config: AugmentConfig) -> Tensor:

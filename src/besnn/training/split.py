@@ -10,7 +10,7 @@ from besnn.data import Dataset, StreamingFolder, require_classes
 from besnn.data.dataset import rows_of_classes, split_indices
 from besnn.errors import InputError
 from besnn.recipe.config import DataConfig
-from besnn.training.batches import Data, load_rows
+from besnn.training.batches import Data
 
 HELD_OUT_BYTES = 2**30
 """The largest held-out part of a streaming folder: held-out parts are kept in memory."""
@@ -67,4 +67,4 @@ def _hold_out(
     labels = data.labels[rows] if by_class and data.labels is not None else None
     chosen, rest = split_indices(len(rows), [size], seed=seed, labels=labels)
     held_out = data.subset(rows[chosen])
-    return held_out if isinstance(held_out, Dataset) else load_rows(held_out), rows[rest]
+    return held_out if isinstance(held_out, Dataset) else held_out.load(), rows[rest]

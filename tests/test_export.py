@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from besnn.data import Dataset, digits, made_up_outliers, two_moons
+from besnn.detection import ClassGaussianDensity, CombinedScore, NearestNeighbourDensity, ScoreSet
+from besnn.detection.densities import LayerDensity
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
-from besnn.export.write import export, export_program
+from besnn.export import _ScoreNetwork, export, export_program
 from besnn.training import load_recipe
 from besnn.training.choose_score import fit_scoring
 from besnn.training.fit import Fitted, fit_detector
@@ -137,7 +139,7 @@ def test_other_methods_and_tables_export(method, form, tmp_path):
 def test_the_graph_runs_without_besnn_and_torch(tmp_path):
     detector = fitted("two-moons", two_moons(400), "training.epochs=4", "method.members=2")
     export(detector, tmp_path / "model.onnx")
-    example = Path(__file__).parents[2] / "examples" / "onnx_runtime.py"
+    example = Path(__file__).parents[1] / "examples" / "onnx_runtime.py"
     done = subprocess.run(
         [sys.executable, str(example), "model.onnx"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
     )
@@ -155,3 +157,51 @@ def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(InputError, match="use onnx or torch"):
         export(fitted("two-moons", two_moons(300), "training.epochs=1"), tmp_path / "x", form="tflite")
     assert list(tmp_path.iterdir()) == []
+
+
+# The densities' exportable forms against the densities themselves, where a plain product would cancel.
+
+LABELS = torch.arange(200) % 4
+
+
+def features(n: int, seed: int, spread: float) -> torch.Tensor:
+    """Two members' features on a short arc, `spread` long, far from the origin."""
+    angle = spread * torch.rand(2, n, 1, generator=torch.Generator().manual_seed(seed))
+    return 10 * torch.cat([angle.cos(), angle.sin(), angle.square(), torch.ones_like(angle)], dim=-1)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("k", [1, 3, 20, 200])
+@pytest.mark.parametrize("spread", [1.0, 0.05])
+def test_nearest_neighbours(metric: str, k: int, spread: float) -> None:
+    density = NearestNeighbourDensity(k=k, metric=metric).fit(features(200, 0, spread))
+    batch = features(50, 1, spread)
+    found, expected = density.network()(batch), density.score(batch)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7 if metric == "cosine" else 1e-4)
+
+
+def test_class_gaussians() -> None:
+    density = ClassGaussianDensity().fit(features(200, 0, 1.0), LABELS)
+    batch = features(50, 1, 3.0)
+    torch.testing.assert_close(density.network()(batch).float(), density.score(batch), rtol=1e-5, atol=1e-5)
+
+
+BLOCKS = {
+    "nearest-neighbour at trunk.3": lambda: LayerDensity(NearestNeighbourDensity(k=3), 0, 2),
+    "class-gaussian at trunk.3+trunk": lambda: LayerDensity(ClassGaussianDensity(), 1, 2),
+    "nearest-neighbour at trunk": lambda: LayerDensity(NearestNeighbourDensity(k=2), 1, 3),
+}
+
+
+@pytest.mark.parametrize("name", ["predictive-entropy", *BLOCKS, "combined"])
+def test_scores_of_layers_apart(name: str) -> None:
+    torch.manual_seed(0)
+    densities = {name: make().fit(features(200, 0, 1.0), LABELS) for name, make in BLOCKS.items()}
+    parts = ScoreSet("logits", "predictive-entropy", densities)
+    evidence, held_out = torch.randn(2, 80, 4), features(80, 1, 1.2)
+    combined = CombinedScore({each: parts.score(evidence, held_out, each) for each in ("predictive-entropy", *BLOCKS)})
+    scoring = ScoreSet("logits", "predictive-entropy", densities, combined).keep(name)
+    evidence, batch = torch.randn(2, 50, 4), features(50, 2, 1.5)
+    expected = scoring.score(evidence, batch)
+    torch.testing.assert_close(_ScoreNetwork(scoring)(evidence, batch), expected.float(), rtol=1e-3, atol=1e-4)
+    assert len(expected.unique()) > 40
