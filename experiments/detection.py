@@ -1,5 +1,7 @@
 """What a run measures: accuracy, every score against every OOD set, and what the members of an ensemble are for."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -14,7 +16,7 @@ from besnn.training.batches import Data
 from besnn.training.choose_score import combine, fit_densities
 from besnn.training.describe import member_differences
 from besnn.training.fit import Fitted
-from experiments.layer_densities import Densities, Scores, candidate_layers, fit_layers, layer_scores
+from experiments.layer_densities import Scores, at_layers, candidate_layers, layer_scores
 from experiments.runs import Measured, Run, Workspace
 
 UNSEEN = "unseen"
@@ -25,14 +27,15 @@ def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measure
     """Measure accuracy, and the OOD metrics of each score of the method (of evidence or feature density) on each OOD set."""
     detector = fitted.detector
     fit_every_density(detector, run.recipe.score, fitted.split.training, fitted.split.validation)
-    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.split.training)
+    layers = candidate_layers(run.recipe)
+    detectors = [detector, *([at_layers(detector, layers, run.recipe.score, fitted.split.training)] if layers else [])]
     test = official_test_set(run.in_name, run, workspace)
     known = keep_classes(test, detector.class_names).align_classes(detector.class_names)
     unknown = {name: _unknown_set(name, test, run, workspace) for name in run.unknown}
-    in_scores = _every_score(detector, layers, known)
+    in_scores = _every_score(detectors, known)
     scores: dict[str, dict[str, object]] = {name: {} for name in in_scores}
     for set_name, dataset in unknown.items():
-        out_scores = _every_score(detector, layers, dataset)
+        out_scores = _every_score(detectors, dataset)
         for name, of_known in in_scores.items():
             scores[name][set_name] = ood_metrics(of_known, out_scores[name])
     fields: dict[str, object] = {
@@ -46,10 +49,11 @@ def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measure
     return Measured(fields, [known, *unknown.values()])
 
 
-def _every_score(detector: Detector, layers: Densities, dataset: Dataset) -> Scores:
-    """Return the detector's own scores, and those of nearest neighbours at other layers."""
-    others = layer_scores(detector, layers, dataset.inputs) if layers else {}
-    return others | detector.scores(dataset.inputs)
+def _every_score(detectors: Sequence[Detector], dataset: Dataset) -> Scores:
+    """Return the scores of a detector, and those of its network with densities at other layers."""
+    own, *others = detectors
+    at_other_layers = {name: score for each in others for name, score in layer_scores(each, dataset.inputs).items()}
+    return at_other_layers | own.scores(dataset.inputs)
 
 
 def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None = None) -> None:

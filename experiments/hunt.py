@@ -21,8 +21,8 @@ from besnn.training.fit import Fitted
 from experiments.layer_densities import (
     CANDIDATE_LAYERS,
     COMBINED_LAYERS,
+    at_layers,
     candidate_layers,
-    fit_layers,
     made_up_by_layer,
     score_name,
 )
@@ -61,8 +61,8 @@ def measure_hunt(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
     if validation is None:
         raise InputError("a hunt judges settings on held-out data: set data.validation above 0")
     made_up = made_up_aurocs(detector, validation, detector.scoring.names)
-    layers = fit_layers(detector, candidate_layers(run.recipe), run.recipe.score, fitted.split.training)
-    made_up |= made_up_by_layer(detector, layers, validation)
+    if layers := candidate_layers(run.recipe):
+        made_up |= made_up_by_layer(at_layers(detector, layers, run.recipe.score, fitted.split.training), validation)
     fields: dict[str, object] = {"validation_accuracy": fitted.history[-1]["validation_accuracy"], "made_up": made_up}
     if detector.model.members > 1:
         outliers = made_up_outliers(validation.inputs, kinds=["blends", "drawn-strokes"])

@@ -1,25 +1,23 @@
-"""Feature density at several layers of one trained network, in one pass: which layer detects outliers best?"""
+"""Feature density at several layers of one trained network: which layer detects outliers best?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
-from besnn.detection import CombinedScore, NearestNeighbourDensity, scores_for
+from besnn.detection import CombinedScore, ScoreSet
 from besnn.detection.densities import name_at_layer
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
-from besnn.model.feature_layers import layer_features, layer_names
-from besnn.model.inference import GPU_TYPE
 from besnn.recipe.config import ScoreConfig
 from besnn.training import Recipe
-from besnn.training.batches import Data, in_order, open_source
+from besnn.training.batches import Data
+from besnn.training.choose_score import fit_densities
 
 Scores = dict[str, NDArray[np.float32]]
-Densities = dict[str, NearestNeighbourDensity]
 
 CANDIDATE_LAYERS = {
     "fashion-convnet": ("trunk.3", "trunk.7", "trunk", "trunk.3+trunk", "trunk.3+trunk.7+trunk"),
@@ -52,82 +50,38 @@ def score_name(layer: str) -> str:
     return name_at_layer("nearest-neighbour", layer)
 
 
-@torch.inference_mode()
-def layer_outputs(
-    detector: Detector, layers: Sequence[str], inputs: NDArray[np.generic] | Tensor, batch_size: int = 512
-) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """Yield evidence `[members, batch, classes]` and each layer's features `[members, batch, d]`, batch by batch.
-
-    Several layers that are joined, as in `trunk.stage1+trunk`, count as one.
-    """
-    model = detector.model
-    seen: dict[str, list[Tensor]] = {name: [] for layer in layers for name in layer_names(layer)}
-    handles = [
-        extractor.get_submodule(name).register_forward_hook(lambda *call, name=name: seen[name].append(call[2]))
-        for extractor in model.extractors()
-        for name in seen
-    ]
-    try:
-        for batch in torch.from_numpy(np.require(inputs, requirements=["C", "W"])).split(batch_size):
-            x = detector.preprocessing(batch.to(detector.device))
-            with torch.autocast(x.device.type, GPU_TYPE, enabled=x.is_cuda):  # as the detector does
-                features = model.features(x)
-            evidence = model.evidence(features.to(x.dtype))
-            yield evidence, {layer: layer_features(seen, layer, model.members, evidence.dtype) for layer in layers}
-            for parts in seen.values():
-                parts.clear()
-    finally:
-        for handle in handles:
-            handle.remove()
+def at_layers(detector: Detector, layers: Sequence[str], config: ScoreConfig, training: Data) -> Detector:
+    """Return the detector with a nearest-neighbour density at each of the layers, in place of its own densities."""
+    other = copy.copy(detector)
+    settings = config.model_copy(update={"layer": ",".join(layers)})
+    densities = fit_densities(other, settings, ["nearest-neighbour"], training)
+    other.scoring = ScoreSet(detector.model.evidence_kind, detector.model.default_score, densities)
+    return other
 
 
-def fit_layers(detector: Detector, layers: Sequence[str], config: ScoreConfig, training: Data) -> Densities:
-    """Fit a nearest-neighbour density at each layer, to as many training inputs as the recipe stores."""
-    if not layers:
-        return {}
-    rows = np.arange(len(training))
-    if len(rows) > config.stored_rows:
-        rows = np.sort(np.random.default_rng(0).choice(rows, config.stored_rows, replace=False))
-    parts: dict[str, list[Tensor]] = {layer: [] for layer in layers}
-    for inputs, _ in in_order(open_source(training.subset(rows), torch.device("cpu")), 512):
-        for _, features in layer_outputs(detector, layers, inputs):
-            for layer in layers:
-                parts[layer].append(features[layer].cpu())
-    k = min(config.neighbour, len(rows))
-    return {layer: NearestNeighbourDensity(k, storage="int8").fit(torch.cat(parts[layer], dim=1)) for layer in layers}
-
-
-def layer_scores(detector: Detector, densities: Densities, inputs: NDArray[np.generic]) -> Scores:
+def layer_scores(detector: Detector, inputs: NDArray[np.generic]) -> Scores:
     """Return the score of the method's paper, and the nearest-neighbour score at each layer, `{name: [n]}`."""
-    own = detector.model.default_score
-    collected: dict[str, list[Tensor]] = {own: [], **{score_name(layer): [] for layer in densities}}
-    for evidence, features in layer_outputs(detector, list(densities), inputs):
-        collected[own].append(scores_for(detector.model.evidence_kind)[own](evidence).float().cpu())
-        for layer, density in densities.items():
-            collected[score_name(layer)].append(density.score(features[layer]).float().cpu())
-    return {name: torch.cat(parts).numpy() for name, parts in collected.items()}
+    return detector.scores(inputs, [detector.model.default_score, *detector.scoring.densities])
 
 
-def made_up_by_layer(detector: Detector, densities: Densities, validation: Dataset) -> dict[str, dict[str, float]]:
+def made_up_by_layer(detector: Detector, validation: Dataset) -> dict[str, dict[str, float]]:
     """Return `{score: {kind: auroc}}` on made-up outliers: of each layer, with the paper's score, and of all combined."""
-    if not densities:
-        return {}
-    known = layer_scores(detector, densities, validation.inputs)
+    known = layer_scores(detector, validation.inputs)
     table: dict[str, dict[str, float]] = {}
     for kind, outliers in made_up_outliers(validation.inputs).items():
-        strange = layer_scores(detector, densities, outliers)
-        for name, members in _combinations(detector.model.default_score, densities).items():
+        strange = layer_scores(detector, outliers)
+        for name, members in _combinations(detector).items():
             in_scores, out_scores = (_combine(known, scores, members) for scores in (known, strange))
             table.setdefault(name, {})[kind] = round(ood_metrics(in_scores, out_scores)["auroc"], 4)
     return table
 
 
-def _combinations(own: str, densities: Densities) -> dict[str, list[str]]:
+def _combinations(detector: Detector) -> dict[str, list[str]]:
     """Return scores by name, each with the scores that it combines."""
-    single = [score_name(layer) for layer in densities]
+    own, single = detector.model.default_score, list(detector.scoring.densities)
     return {
         **{name: [name] for name in single},
-        **{f"combined at {layer}": [own, score_name(layer)] for layer in densities},
+        **{name.replace("nearest-neighbour", "combined"): [own, name] for name in single},
         COMBINED_LAYERS: [own, *single],
     }
 

@@ -54,7 +54,7 @@ def test_layers_apart_are_combined_for_every_method_but_decide_for_one(
 
     fit_scoring(detector, run.recipe.score.model_copy(update={"name": "combined"}), fitted.split.training, validation)
     assert set(detector.scoring.combined.tails) == {own, *blocks[:2]}  # the first kind alone
-    assert len(validation) == round(task_of("cifar10").held_out * 450)
+    assert len(validation) == round(HELD_OUT * 450)
     test, svhn = (load(name, split="test", data_dir=workspace.data_dir) for name in ("cifar10", "svhn"))
     is_svhn = np.repeat([0, 1], [len(test), len(svhn)])
     for name in (own, *blocks[:2], "combined"):
