@@ -22,6 +22,7 @@ from besnn.cli.recipes import recipes
 from besnn.cli.score import score
 from besnn.cli.serve import serve
 from besnn.cli.train import train
+from besnn.cli.wrap import wrap
 from besnn.version import __version__
 
 
@@ -41,7 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command in (demo, train, calibrate, evaluate, score, serve, monitor, export, inspect, recipes):
+for command in (demo, train, wrap, calibrate, evaluate, score, serve, monitor, export, inspect, recipes):
     app.command()(command)
 app.add_typer(data.app)
 

@@ -73,7 +73,6 @@ def _record(detector: "Detector", evaluation: "Evaluation", seconds: float) -> d
     """Return the figures under the field names of run records."""
     from besnn.training.record import model_fields
 
-    assert detector.recipe is not None  # the command line loads no detector without a recipe
     fields = model_fields(detector.model, detector.recipe)
     return evaluation.metrics() | fields | {"seconds": round(seconds, 3), "provenance": evaluation.provenance}
 

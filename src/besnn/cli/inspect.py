@@ -26,7 +26,7 @@ def inspect(model: Model, json: Json = False) -> None:
         f"{model} ({facts['bytes']:,} bytes)",
         *in_words(facts),
         *measured_in_words(origin.get("measured", {})),
-        f"recipe       {'none: a network of its own' if recipe is None else recipe['name']}",
+        f"recipe       {'none: ' + origin.get('network', 'a network of its own') if recipe is None else recipe['name']}",
         f"data         {', '.join(origin.get('data', {})) or 'not recorded'}",
         f"trained      {origin.get('date', 'not recorded')}, besnn {version or 'not recorded'}, "
         f"commit {origin.get('commit') or 'not recorded'}",

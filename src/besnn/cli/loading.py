@@ -68,7 +68,7 @@ def load_known(detector: Detector, spec: str, *, label: str | None, data_dir: Pa
 
 def label_of(detector: Detector) -> str:
     """Return the class column of the table that a detector was trained on."""
-    return "label" if detector.recipe is None else detector.recipe.data.label
+    return str(detector.provenance.get("label", "label")) if detector.recipe is None else detector.recipe.data.label
 
 
 def set_name(spec: str) -> str:

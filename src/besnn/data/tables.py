@@ -73,8 +73,9 @@ class Parquet:
     is_table = True
 
     def columns(self, path: Path) -> tuple[str, ...]:
-        """Return the names of the columns."""
-        return tuple(pa.parquet.read_schema(path).names)
+        """Return the names of the columns; a column of lists, such as an embedding, counts as `name.0`, `name.1`, ..."""
+        with pa.parquet.ParquetFile(path) as file:
+            return tuple(name for field in file.schema_arrow for name in _names_of(field, file))
 
     def count(self, path: Path) -> int:
         """Return the number of rows, from the footer."""
@@ -83,8 +84,40 @@ class Parquet:
     def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
         """Yield all rows in order."""
         with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
-            for cells in file.iter_batches(BLOCK_ROWS, columns=_wanted(columns, label)):
-                yield rows_from_cells(cells, columns, label)
+            lists = {field.name: list(_names_of(field, file)) for field in file.schema_arrow if _is_list(field.type)}
+            owner = {part: name for name, parts in lists.items() for part in parts}
+            wanted = dict.fromkeys(owner.get(name, name) for name in _wanted(columns, label))
+            for cells in file.iter_batches(BLOCK_ROWS, columns=list(wanted)):
+                yield rows_from_cells(_with_list_elements(cells, lists), columns, label)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _names_of(field: pa.Field, file: pa.parquet.ParquetFile) -> Iterator[str]:
+    """Yield the name of a column; of a column of lists one name per element of its first list."""
+    if not _is_list(field.type):
+        yield field.name
+        return
+    first = next(file.iter_batches(1, columns=[field.name]), None)
+    length = len(first.column(0)[0].as_py() or ()) if first is not None and first.num_rows else 0
+    yield from (f"{field.name}.{element}" for element in range(length))
+
+
+def _with_list_elements(cells: pa.RecordBatch, lists: dict[str, list[str]]) -> pa.RecordBatch:
+    """Replace columns of lists by one column per element; a list of another length is a row of NaN."""
+    columns: dict[str, pa.Array] = {}
+    for name, column in zip(cells.schema.names, cells.columns, strict=True):
+        if name not in lists:
+            columns[name] = column
+            continue
+        whole = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(column), len(lists[name])), False))
+        numbers = np.full((len(column), len(lists[name])), np.nan)
+        kept = pc.list_flatten(column.filter(pa.array(whole)))
+        numbers[whole] = _to_numbers(kept).reshape(-1, len(lists[name]))
+        columns |= {part: pa.array(numbers[:, element]) for element, part in enumerate(lists[name])}
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> list[str]:

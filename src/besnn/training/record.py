@@ -22,14 +22,14 @@ CPU = torch.device("cpu")
 PACKAGES = ("besnn", "torch", "lightning", "numpy", "scikit-learn", "safetensors")
 
 
-def model_fields(model: OODClassifier, recipe: Recipe) -> dict[str, object]:
-    """Describe a model in a record: method, members, seed, parameters, and the whole recipe."""
+def model_fields(model: OODClassifier, recipe: Recipe | None) -> dict[str, object]:
+    """Describe a model in a record: method, members, seed, parameters, and the whole recipe; a wrapped network has none."""
     return {
         "method": model.method,
         "members": model.members,
-        "seed": recipe.training.seed,
+        "seed": None if recipe is None else recipe.training.seed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "recipe": recipe.model_dump(mode="json"),
+        "recipe": None if recipe is None else recipe.model_dump(mode="json"),
     }
 
 

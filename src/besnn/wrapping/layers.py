@@ -73,7 +73,10 @@ def named_layers(network: nn.Module, x: Tensor, names: Sequence[str]) -> FoundLa
             known = ", ".join(trace.outputs) or "none"
             raise InputError(f"layers={name!r}: the network runs no layer of that name that returns numbers; it has {known}")
     stages = tuple(name for name in names if name != features)
-    return FoundLayers(stages, features if features in names else None, head if features in names else None, head_name)
+    if features in names:
+        return FoundLayers(stages, features, head, head_name)
+    vectors = [name for name in names if trace.outputs[name.removesuffix(INPUT)].ndim == 2]  # the last one stands in
+    return FoundLayers(tuple(name for name in names if name not in vectors[-1:]), vectors[-1] if vectors else None, None)
 
 
 @dataclass

@@ -142,7 +142,7 @@ class ScoreFit:
         for count, kind in enumerate(GAUSSIANS, start=1):
             if count * 8 * d * (d + classes) <= self.memory:
                 densities[kind] = DENSITIES[kind].from_settings(settings)
-        if 4 * d * (d + 2 * classes) <= self.memory:
+        if self.found.head is not None and 4 * d * (d + 2 * classes) <= self.memory:
             densities |= {kind: density.from_settings(settings) for kind, density in HEAD_DENSITIES.items()}
         return densities
 

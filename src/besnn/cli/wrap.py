@@ -1,0 +1,193 @@
+"""`besnn wrap`: a trained network, or precomputed features, as a calibrated detector, without training."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from besnn.cli.inspect import facts_of, in_words
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data
+from besnn.cli.output import announce, note
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from besnn.data import Dataset
+    from besnn.detector import Detector
+    from besnn.training.batches import Data
+
+_SHOWN_SCORES = 5
+
+
+def wrap(
+    network: Annotated[
+        Path,
+        typer.Argument(
+            metavar="NETWORK", help="A torch.export program (.pt2), an .onnx graph, or a table of embeddings (.parquet, .csv)."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="[DATA]", help=f"Labelled data of its classes: {DATA_HELP}.", autocompletion=complete_data),
+    ] = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Data that the network was not trained on. (default: a fifth of DATA is held out)"),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="The false-alarm rate to calibrate to.")] = 0.05,
+    delta: Annotated[float | None, typer.Option(help="Hold alpha with probability 1 - delta, not on average.")] = None,
+    score: Annotated[str, typer.Option(help="The score that decides; auto takes the best one on made-up outliers.")] = "auto",
+    layer: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A layer to look at; repeatable. (default: found by itself)")
+    ] = None,
+    mean: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Of pixels from 0 to 1, such as 0.5,0.4,0.4.")] = None,
+    std: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Likewise.")] = None,
+    size: Annotated[int | None, typer.Option(help="Load images at this height and width. (default: the network's)")] = None,
+    classes: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="The network's classes in its order, such as cat,dog. (default: DATA's)")
+    ] = None,
+    memory: Annotated[int, typer.Option(help="The most MiB that the score may take.", min=1)] = 64,
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="The class column of a table.")] = "label",
+    data_dir: DataDir = None,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a calibrated detector of a trained network, which stays as it is; its scores are chosen and its threshold set.
+
+    The guarantee holds for inputs like the held-out ones, which the network must not have been trained on.
+    """
+    from besnn import wrap as wrap_network
+    from besnn.checks import choose_device
+    from besnn.cli.loading import refuse_to_overwrite
+    from besnn.data import Dataset
+    from besnn.training.batches import Data
+
+    refuse_to_overwrite("--output", output, network, *filter(None, (data, held_out)))
+    place = choose_device(device)
+    known: Data
+    loaded, shape, program = _network(network)
+    if loaded is None:
+        known, unseen, loaded, program = _embeddings(network, label, data, held_out)
+        layer = layer or (["features"] if hasattr(loaded, "features") else None)
+    else:
+        known, unseen = _data(network, shape, data, held_out, size, label, data_dir)
+    names = None if classes is None else classes.split(",")
+    if names is not None and isinstance(known, Dataset):
+        known = known.align_classes(names)
+    detector = wrap_network(
+        loaded.to(place),
+        known,
+        alpha=alpha,
+        delta=delta,
+        held_out=unseen,
+        class_names=names,
+        mean=_numbers("--mean", mean),
+        std=_numbers("--std", std),
+        layers=layer,
+        score=score,
+        memory=memory * 2**20,
+        program=program,
+    )
+    detector.provenance |= {"network": network.name, "label": label}
+    detector.save(output)
+    announce(*_outcome(detector, output), as_json=json, quiet=quiet)
+    if held_out is None:
+        note("no --held-out data: the false-alarm rate holds if the network was not trained on DATA", quiet=quiet)
+
+
+def _network(path: Path) -> tuple["nn.Module | None", tuple[int, ...], bytes | None]:
+    """Return the network in a file with the shape of its inputs and its program; no network for a table."""
+    from besnn.data.formats import FORMATS
+    from besnn.errors import InputError
+    from besnn.model.program import load_program
+    from besnn.wrapping.onnx_graph import load_onnx
+
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: give a .pt2, an .onnx or a table of embeddings")
+    match suffix := path.suffix.lower():
+        case ".pt2":
+            return load_program(path.read_bytes(), str(path))
+        case ".onnx":
+            return load_onnx(path)
+    if suffix in FORMATS and FORMATS[suffix].is_table:
+        return None, (), None
+    pickled = suffix in (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
+    what = "may be a pickle, which could execute anything" if pickled else "is no network that besnn reads"
+    raise InputError(f"{path} {what}: save it with torch.export.save as .pt2, export it as .onnx, or use besnn.wrap in Python")
+
+
+def _data(
+    network: Path,
+    shape: tuple[int, ...],
+    data: str | None,
+    held_out: str | None,
+    size: int | None,
+    label: str,
+    folder: Path | None,
+) -> "tuple[Data, Dataset | None]":
+    """Load the data at the network's input size."""
+    from besnn.cli.loading import kind_of_data
+    from besnn.data import ImageSpec, load, load_or_stream
+    from besnn.errors import InputError
+
+    if data is None:
+        raise InputError(f"there is no data for {network}: besnn wrap {network} DATA -o OUTPUT")
+    kind_of_data(data)
+    image = None
+    if len(shape) == 3:
+        channels, height, width = shape
+        sides = (size, size) if size is not None else (height, width)
+        if not all(sides):
+            raise InputError(f"{network} takes images of any size: choose one with --size")
+        image = ImageSpec(sides, channels)
+    known = load_or_stream(data, data_dir=folder, label=label, image=image)
+    unseen = None if held_out is None else load(held_out, data_dir=folder, split="test", label=label, image=image)
+    return known, unseen
+
+
+def _embeddings(
+    table: Path, label: str, data: str | None, held_out: str | None
+) -> "tuple[Dataset, Dataset | None, nn.Module, bytes]":
+    """Load a table of embeddings, hold out a fifth of it unless other data is given, and make a network of the rest."""
+    import torch
+
+    from besnn.data.formats import load_file
+    from besnn.errors import InputError
+    from besnn.model.program import load_program, save_program
+    from besnn.wrapping.embeddings import network_of
+
+    if data is not None:
+        raise InputError(f"{data} is not needed: {table} holds the embeddings of the data already")
+    known, unseen = load_file(table, label=label), None
+    if known.labels is None:
+        raise InputError(f"{table} has no column {label!r}: name the class column with --label")
+    if held_out is not None:
+        unseen = load_file(Path(held_out), label=label, columns=known.feature_names)
+    else:
+        unseen, known = known.split(0.2, stratify=False)
+    network, _, program = load_program(save_program(network_of(known), torch.from_numpy(known.inputs[:3])))
+    return known, unseen, network, program
+
+
+def _numbers(option: str, text: str | None) -> list[float] | None:
+    from besnn.errors import InputError
+
+    try:
+        return None if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option} {text!r}: give one number, or one per channel, such as 0.5,0.4,0.4") from None
+
+
+def _outcome(detector: "Detector", output: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return what came out, as facts and in words."""
+    table = {name: sum(row.values()) / len(row) for name, row in detector.provenance.get("score_choice", {}).items()}
+    best = sorted(table, key=lambda name: -table[name])[:_SHOWN_SCORES]
+    facts = {"model": str(output), **facts_of(detector), "scores": table}
+    words = in_words(facts)
+    if (accuracy := detector.provenance.get("accuracy")) is not None:
+        facts["accuracy"] = accuracy
+        words.append(f"accuracy     {100 * accuracy:.1f} % of the labels; if that is low, check --mean, --std and --classes")
+    words += [f"auroc        {table[name]:.4f} on made-up outliers by {name}" for name in best]
+    return facts, [*words, f"wrote {output}: try besnn score {output} INPUT -o scores.csv"]
