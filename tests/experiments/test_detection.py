@@ -10,7 +10,7 @@ from besnn.training.device import make_fabric
 from besnn.training.fit import fit_detector
 from experiments.detection import fit_every_density, measure_detection
 from experiments.runner import execute
-from experiments.runs import Workspace, task_of
+from experiments.runs import HELD_OUT, Workspace
 from experiments.suites import near_ood_runs, table1_runs
 
 Small = dict[str, tuple[str, ...]]
