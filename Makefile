@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 FULL := $(VENV)/.full
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Without compiling all modules: most are never imported, and those that are get compiled then.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 PACKAGE := $(shell find src -type f -not -name '*.pyc') pyproject.toml
 REST := $(shell find tests benchmarks experiments examples docs results -type f -not -name '*.pyc') README.md
 
@@ -14,18 +15,19 @@ BROWSER := command -v chromium || command -v chromium-browser || command -v goog
 
 install: $(FULL)
 
-# What a user gets: the library and the command line.
-$(BASE): pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "besnn needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) torch
+	$(PYTHON) -m venv $(VENV)
+
+# What a user gets: the library and the command line.
+$(BASE): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e .
 	touch $@
 
-# The extras and the development tools.
-$(FULL): $(BASE)
+# The same with the extras and the development tools.
+$(FULL): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[serve,ray,onnx,dev]'
-	touch $@
+	touch $(BASE) $@
 
 # Runs again only if the package has changed.
 demo: demo/summary.txt
@@ -38,7 +40,8 @@ test: $(VENV)/.tested
 	@cat $(VENV)/.tested
 
 $(VENV)/.tested: $(FULL) $(PACKAGE) $(REST)
-	$(MAKE) --no-print-directory lint types unit
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory -j2 types unit
 	echo "lint, types and tests passed" > $@
 
 # How fast besnn is on this machine; see docs/speed.md.

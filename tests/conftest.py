@@ -19,6 +19,14 @@ settings.register_profile("no-deadline", deadline=None)  # the first example of 
 settings.load_profile("no-deadline")
 
 COMPACT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+UNMEASURED = [Path(__file__).with_name(name) for name in ("experiments", "benchmarks")]
+"""Tests of code whose coverage is not measured: tracing what it calls would only take time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in UNMEASURED):
+            item.add_marker("no_cover")
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ def one_thread():
 
 
 # A small network, trained briefly, because the checks fit it 200 times.
+@pytest.mark.no_cover
 @parametrize_with_checks([BESNNClassifier(2, hidden=(16,), feature_dim=8, epochs=20, learning_rate=0.02)])
 def test_scikit_learn_estimator_checks(estimator, check):
     check(estimator)

@@ -104,6 +104,7 @@ def test_torch_program_gives_the_detectors_answers_after_a_round_trip(digits_det
     assert_equal_answers(digits_detector, inputs, answers)
 
 
+@pytest.mark.no_cover  # tracing torch's exporter takes longer than the export
 @pytest.mark.parametrize("method", ["be-snn", "deep-ensemble"])
 def test_mirror_images_are_exported(method, tiny_recipe, stripes, tmp_path):
     settings = f"method={{name: {method}, members: 3, mirror: true}}", "training.augment.flip=true", "training.epochs=1"
@@ -123,6 +124,7 @@ def test_mirror_images_are_exported(method, tiny_recipe, stripes, tmp_path):
 METHODS = ["softmax", "duq", "gaussian", "{name: batch-ensemble, members: 2}"]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("method", "form"), [*((method, "onnx") for method in METHODS), ("{name: be-snn, members: 2, length_scale: 3}", "torch")]
 )

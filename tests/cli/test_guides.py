@@ -11,6 +11,7 @@ DOCUMENTS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("guide", ["guide-images.md", "guide-table.md"])
 def test_a_guide_can_be_followed(besnn, tmp_path, monkeypatch, guide):
     monkeypatch.chdir(tmp_path)

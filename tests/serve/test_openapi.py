@@ -13,7 +13,7 @@ from besnn import Detector
 from besnn.data import digits, two_moons
 from besnn.serve.examples import choose_examples
 
-BODIES = 1500
+BODIES = 600
 MAX_GROWTH = 64  # MiB; a leak of one body per request would be several times that in the long run
 
 EXAMPLES = 25
