@@ -64,5 +64,5 @@ def measure_conversion(fitted: Fitted, run: Run, workspace: Workspace, overrides
     converted = fit_detector(recipe, training, fabric=fabric, run_folder=folder / "converted", resume=True)
     after = converted_run(run, run.name, overrides)  # the record lasts, the file of weights does not
     measured = measure_detection(converted, after, workspace)
-    write_record(workspace.record(after), make_record(after, converted, measured, training, fabric.device))
+    write_record(workspace.record(after), make_record(after, converted, measured, training))
     return measure_detection(fitted, run, workspace)

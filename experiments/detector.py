@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.documents import Table
+from besnn.checks import choose_device
 from besnn.data import Dataset, load
 from besnn.detector import Detector
 from besnn.errors import BesnnError, InputError
 from besnn.evaluation import ood_metrics
 from besnn.training.choose_score import fit_scoring
+from besnn.training.fit import Fitted
 from besnn.training.record import provenance, read_record, write_record
 from besnn.training.split import split_data
 from experiments.detection import accuracy_of, official_test_set
@@ -55,6 +57,21 @@ def keep_weights(detector: Detector, path: Path) -> None:
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     network.save(path)
+
+
+def kept_network(run: Run, workspace: Workspace, training: Dataset) -> Fitted | None:
+    """Return the network that was kept of a run, with its score fitted anew; None if there is none of the same recipe.
+
+    The recipes may differ in their score: a network need not be trained again to be judged by another one.
+    """
+    path, recipe = workspace.weights(run), run.recipe
+    detector = Detector.load(path) if path.exists() else None
+    if detector is None or detector.recipe is None or detector.recipe.model_copy(update={"score": recipe.score}) != recipe:
+        return None
+    split = split_data(training, recipe.data, recipe.training.seed)
+    detector.to(choose_device(workspace.accelerator))
+    fit_scoring(detector, recipe.score, split.training, split.validation)
+    return Fitted(detector, [], split)
 
 
 def make_detector(run: Run, workspace: Workspace, stored_rows: int = STORED_ROWS) -> Detector:

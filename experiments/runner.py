@@ -22,7 +22,7 @@ from besnn.training.device import make_fabric
 from besnn.training.fit import Fitted, fit_detector
 from besnn.training.progress import Reporter
 from besnn.training.record import model_fields, provenance, read_record, write_record
-from experiments.detector import keep_weights
+from experiments.detector import keep_weights, kept_network
 from experiments.runs import Measured, Run, Workspace, find_twin, is_recorded
 
 Measure = Callable[[Fitted, Run, Workspace], Measured]
@@ -187,13 +187,15 @@ def execute(
 
 
 def _train_and_measure(run: Run, measure: Measure, workspace: Workspace, watch: Watch, parallel: int) -> dict[str, Any]:
-    recipe = run.recipe
-    training = load(recipe.data.source, split="train", data_dir=workspace.data_dir)
-    fabric = make_fabric(recipe.training.precision, workspace.accelerator)
+    training = load(run.recipe.data.source, split="train", data_dir=workspace.data_dir)
+    fitted = kept_network(run, workspace, training)
+    if fitted is not None:
+        trained = {field: fitted.detector.provenance.get(field) for field in ("date", "commit", "hardware")}
+        return make_record(run, fitted, measure(fitted, run, workspace), training, trained=trained)
     fitted = fit_detector(
-        recipe,
+        run.recipe,
         training,
-        fabric=fabric,
+        fabric=make_fabric(run.recipe.training.precision, workspace.accelerator),
         run_folder=workspace.scratch(run),
         resume=True,
         reporter=watch,
@@ -202,15 +204,14 @@ def _train_and_measure(run: Run, measure: Measure, workspace: Workspace, watch: 
     if workspace.keep_weights:
         keep_weights(fitted.detector, workspace.weights(run))
     measured = measure(fitted, run, workspace)
-    return make_record(run, fitted, measured, training, fabric.device, first_step=watch.first_step, parallel_runs=parallel)
+    return make_record(run, fitted, measured, training, first_step=watch.first_step, parallel_runs=parallel)
 
 
-def make_record(
-    run: Run, fitted: Fitted, measured: Measured, training: Dataset, device: torch.device, **circumstances: int
-) -> dict[str, Any]:
+def make_record(run: Run, fitted: Fitted, measured: Measured, training: Dataset, **circumstances: object) -> dict[str, Any]:
     """Return the record of a run; `circumstances` are added to its provenance."""
     data = [training, *measured.data]
-    origin = provenance({file: digest for each in data for file, digest in each.hashes.items()}, device)
+    hashes = {file: digest for each in data for file, digest in each.hashes.items()}
+    origin = provenance(hashes, fitted.detector.device)
     origin["data_note"] = "; ".join(f"{each.name}: {each.note}" for each in data if each.note)
     return {
         "experiment": run.experiment,
