@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from besnn import BESNN, Detector
-from besnn.data import two_moons
+from besnn.data import Dataset, two_moons
 from besnn.detection import scores_for
+from besnn.detector import Prediction, Predictions
 from besnn.errors import DataError, InputError, NotReadyError
 from besnn.model import Preprocessing
 from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file, write_tensor_file
@@ -400,3 +401,81 @@ def test_loading_unpickles_and_starts_nothing(path):
     finally:
         watching[0] = False
     assert seen == []
+
+
+TWO = Predictions(
+    labels=np.array(["cat", "dog"]),
+    indices=np.array([0, 1]),
+    probabilities=np.array([[0.75, 0.25], [0.125, 0.875]], np.float32),
+    score=np.array([0.5, 2.0], np.float32),
+    p_value=np.array([0.25, 0.01]),
+    is_ood=np.array([False, True]),
+    member_labels=np.array([[0, 1], [0, 0]]),
+    member_probabilities=np.array([[0.5, 0.75], [0.75, 0.5]], np.float32),
+)
+
+
+def test_one_row_per_input():
+    assert len(TWO) == 2
+    assert list(TWO) == [Prediction("cat", 0.75, 0.5, 0.25, False), Prediction("dog", 0.875, 2.0, 0.01, True)]
+
+
+def test_rows_are_plain_python():
+    for row in TWO:
+        assert [type(value) for value in row] == [str, float, float, float, bool]
+
+
+def test_some_of_the_rows():
+    second = TWO[1:]
+    assert list(second) == list(TWO)[1:]
+    assert second.member_labels.tolist() == [[1], [0]]
+    assert second.member_probabilities.tolist() == [[0.75], [0.5]]
+    assert second.indices.tolist() == [1]
+
+
+def test_empty_predictions():
+    assert len(TWO[:0]) == 0
+    assert list(TWO[:0]) == []
+
+
+@pytest.fixture(scope="module")
+def detector(tiny_recipe, moons):
+    return fit_detector(tiny_recipe("score.name=combined"), moons).detector
+
+
+@pytest.fixture(scope="module")
+def far(moons):
+    return Dataset(moons.inputs + 50, None, (), "far away", {"far": "abc"}, note="made up")
+
+
+def test_a_set_gets_every_score(detector, moons):
+    answers = detector._scored_set(moons, None)
+    predictions = detector.predict(moons.inputs)
+    assert list(answers.scores) == detector.scoring.names
+    assert "combined" in answers.scores
+    np.testing.assert_array_equal(answers.scores["combined"], predictions.score)
+    np.testing.assert_array_equal(answers.predictions, predictions.indices)
+    np.testing.assert_array_equal(answers.is_ood, predictions.is_ood)
+
+
+def test_an_evaluation_carries_names_figures_and_provenance(detector, moons, far):
+    names = [f"point {row}" for row in range(len(far))]
+    evaluation = detector.evaluate(moons, {"far": far}, title="Moons", input_names={"far": names}, provenance={"date": "today"})
+    assert (evaluation.title, evaluation.known_name, evaluation.default_score) == ("Moons", "two-moons", "combined")
+    assert evaluation.unknown["far"].name_of(3) == "point 3"
+    assert evaluation.known.name_of(3) == "#3"
+    assert evaluation.feature_names == ("x1", "x2")
+    assert evaluation.provenance["date"] == "today"
+    assert evaluation.provenance["data"] == moons.hashes | far.hashes
+    assert evaluation.provenance["data_note"] == "made up"
+    assert evaluation.provenance["model"] == detector.provenance
+    metrics = evaluation.metrics(resamples=10)
+    assert metrics["accuracy"] == np.mean(detector.predict(moons.inputs).indices == moons.labels)
+
+
+def test_steps_too_early_and_data_without_labels(tiny_recipe, moons, detector, far):
+    early = fit_detector(tiny_recipe("data.calibration=0", "training.epochs=1"), moons).detector
+    with pytest.raises(NotReadyError, match="not calibrated"):
+        early.evaluate(moons, {"far": far})
+    with pytest.raises(InputError, match="far away has no labels"):
+        detector.evaluate(far, {"far": far})

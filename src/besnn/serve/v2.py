@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
@@ -124,12 +124,20 @@ def health_router() -> APIRouter:
 def v2_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
     """Make the other routes under `/v2`; `request_model` is the type of `/infer`'s JSON."""
     router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
+
+    @router.get("", summary="The server")
+    async def describe_server() -> ServerMetadata:
+        return ServerMetadata(name="besnn", version=__version__, extensions=["binary_tensor_data"])
+
+    router.include_router(_model_router(service, request_model), prefix="/models/{model_name}")
+    return router
+
+
+def _model_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
     reader, settings = service.reader, service.settings
     metadata = _model_metadata(service)
 
-    ModelName = Annotated[str, Path(examples=[settings.model_name])]
-
-    def require_model(model_name: str) -> None:
+    async def require_model(model_name: Annotated[str, Path(examples=[settings.model_name])]) -> None:
         if model_name != settings.model_name:
             raise Problem(404, "model-unknown", f"the only model here is {settings.model_name!r}")
 
@@ -138,29 +146,24 @@ def v2_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
         asked: Any = parse_json(request_model, header, expected, reader.max_lists)
         return asked, read_tensor(asked.inputs[0], raw, reader.input_shape, settings.max_rows)
 
-    @router.get("", summary="The server")
-    async def describe_server() -> ServerMetadata:
-        return ServerMetadata(name="besnn", version=__version__, extensions=["binary_tensor_data"])
+    router = APIRouter(dependencies=[Depends(require_model)], responses=problem_responses(404))
 
-    @router.get("/models/{model_name}", summary="The model's inputs and outputs", responses=problem_responses(404))
-    async def describe_model(model_name: ModelName) -> ModelMetadata:
-        require_model(model_name)
+    @router.get("", summary="The model's inputs and outputs")
+    async def describe_model() -> ModelMetadata:
         return metadata
 
-    @router.get("/models/{model_name}/ready", summary="Whether the model is ready", responses=problem_responses(404))
-    async def model_ready(model_name: ModelName) -> dict[str, bool]:
-        require_model(model_name)
+    @router.get("/ready", summary="Whether the model is ready")
+    async def model_ready() -> dict[str, bool]:
         return {"ready": True}
 
     @router.post(
-        "/models/{model_name}/infer",
+        "/infer",
         summary="Label, probabilities, score, p-value and decision as tensors",
         response_model=InferResponse,
-        responses=problem_responses(400, 404, 408, 413, 415, 429, 504),
+        responses=problem_responses(400, 408, 413, 415, 429, 504),
         openapi_extra=_describe_body(request_model, metadata.inputs[0]),
     )
-    async def infer(model_name: ModelName, request: Request) -> Response:
-        require_model(model_name)
+    async def infer(request: Request) -> Response:
         if media_type(request) not in ("", JSON, BINARY):  # Triton's client does not say
             raise Problem(415, "media-type-unsupported", f"send the body as {JSON} or {BINARY}, and say so in Content-Type")
         async with service.bodies.limited(request) as limited:
