@@ -111,7 +111,10 @@ def _suite(name: str, in_name: str, seeds: Sequence[int], overrides: Sequence[st
     from experiments.conversion import CONVERSION, conversion_runs, measure_conversion
     from experiments.detection import measure_detection
     from experiments.suites import SUITES
+    from experiments.wrapped import WRAPPED, measure_wrapped, wrapped_runs
 
+    if name == WRAPPED:
+        return wrapped_runs(in_name, seeds, overrides), measure_wrapped
     if name == CONVERSION:
         return conversion_runs(in_name, seeds, overrides), partial(measure_conversion, overrides=overrides)
     return SUITES[name](in_name, seeds, overrides), measure_detection
@@ -122,6 +125,7 @@ for _name, _in_default, _summary in (
     ("ablations", InName.FASHION_MNIST, "Train BE-SNNs with other gradient penalties, entropy terms, and no mirror images."),
     ("baselines", InName.FASHION_MNIST, "Train baselines with other settings, to see why they differ from the paper's."),
     ("near-ood", InName.CIFAR10, "Train every method on six classes and measure whether it detects the other four."),
+    ("wrapped", InName.CIFAR10, "Train a plain softmax network, wrap it, and measure every score and what it costs."),
     ("conversion", InName.CIFAR10, "Train a plain softmax network, convert it in a few epochs, and compare the two."),
 ):
     _add_suite(_name, _in_default, _summary)

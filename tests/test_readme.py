@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import nn
 
 from besnn.cli.app import app
@@ -43,8 +42,7 @@ def test_a_trained_network_becomes_a_calibrated_detector() -> None:
     labels = np.arange(240) % 2
     images = (rng.integers(0, 60, (240, 3, 8, 8)) + 150 * labels[:, None, None, None]).astype(np.uint8)
     layers = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 2)
-    mean, std = torch.full((3,), 128.0), torch.full((3,), 64.0)
-    names = {"network": nn.Sequential(*layers), "images": images, "labels": labels, "mean": mean, "std": std}
+    names = {"network": nn.Sequential(*layers), "images": images, "labels": labels, "mean": 0.5, "std": 0.25}
     names["new_images"] = images[:2]
     exec(BLOCKS[1], names)
     detector = names["detector"]

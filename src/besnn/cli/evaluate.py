@@ -73,8 +73,18 @@ def _record(detector: "Detector", evaluation: "Evaluation", seconds: float) -> d
     """Return the figures under the field names of run records."""
     from besnn.training.record import model_fields
 
-    fields = model_fields(detector.model, detector.recipe)
+    fields = model_fields(detector.model, detector.recipe) | {"openood": _openood(evaluation)}
     return evaluation.metrics() | fields | {"seconds": round(seconds, 3), "provenance": evaluation.provenance}
+
+
+def _openood(evaluation: "Evaluation") -> dict[str, dict[str, float]]:
+    """Return the figures of the deciding score by OpenOOD's conventions, in percent, by unknown set."""
+    from besnn.evaluation import openood_metrics
+
+    score = evaluation.default_score
+    accuracy = 100 * float((evaluation.known.predictions == evaluation.labels).mean())
+    known = evaluation.known.scores[score]
+    return {name: openood_metrics(known, each.scores[score]) | {"ACC": accuracy} for name, each in evaluation.unknown.items()}
 
 
 def _separation(evaluation: "Evaluation") -> list[str]:

@@ -10,7 +10,7 @@ from besnn.evaluation.classification import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from besnn.evaluation.metrics import OODMetrics, ood_intervals, ood_metrics
+from besnn.evaluation.metrics import OODMetrics, ood_intervals, ood_metrics, openood_metrics
 from besnn.evaluation.result import Evaluation, ScoredSet
 
 __all__ = [
@@ -28,4 +28,5 @@ __all__ = [
     "negative_log_likelihood",
     "ood_intervals",
     "ood_metrics",
+    "openood_metrics",
 ]

@@ -53,6 +53,27 @@ def ood_metrics(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> OODMetri
     return OODMetrics(**figures, n_in=in_ranks.size, n_out=out_ranks.size)
 
 
+def openood_metrics(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> dict[str, float]:
+    """Compute the figures by OpenOOD's conventions: OOD positive, FPR at 95 % of OOD caught, trapezoidal AUPR, in percent.
+
+    >>> openood_metrics([0.1, 0.2, 0.3, 0.4], [0.35, 0.8, 0.9, 0.9])["FPR@95"]
+    25.0
+    """
+    from sklearn.metrics import auc, precision_recall_curve, roc_curve  # slow to import
+
+    is_ood, ranks = _as_ranking_problem(in_scores, out_scores)
+    false_alarms, caught, _ = roc_curve(is_ood, ranks)
+    precision_in, recall_in, _ = precision_recall_curve(1 - is_ood, -ranks)
+    precision_out, recall_out, _ = precision_recall_curve(is_ood, ranks)
+    figures = {
+        "FPR@95": false_alarms[np.argmax(caught >= 0.95)],
+        "AUROC": auc(false_alarms, caught),
+        "AUPR_IN": auc(recall_in, precision_in),
+        "AUPR_OUT": auc(recall_out, precision_out),
+    }
+    return {name: 100 * float(figure) for name, figure in figures.items()}
+
+
 def dense_ranks(in_scores: npt.ArrayLike, out_scores: npt.ArrayLike) -> tuple[IntArray, IntArray]:
     """Return the ranks of both sets among their distinct scores, ``[n_in]`` and ``[n_out]``, from 0."""
     inside, outside = as_scores(in_scores, "in_scores"), as_scores(out_scores, "out_scores")

@@ -8,12 +8,11 @@ from besnn.data import Dataset
 from besnn.detection import CombinedScore, Density, ScoreSet, scores_for
 from besnn.detection.densities import DENSITIES, HEAD_DENSITIES, DensitySettings, LayerDensity, name_at_layer
 from besnn.detection.score_set import COMBINED
-from besnn.detector import Detector
+from besnn.detector import Array, Detector
 from besnn.errors import InputError
 from besnn.model.feature_layers import layer_groups
-from besnn.training.batches import in_order, open_source
+from besnn.training.batches import Source
 from besnn.training.choose_score import made_up_aurocs
-from besnn.training.split import Split
 from besnn.wrapping.layers import FoundLayers
 
 AUTO = "auto"
@@ -44,8 +43,10 @@ class ScoreFit:
     classifier. `combined` adds up the network's own entropy and the nearest neighbours at all layers.
     """
 
-    def __init__(self, detector: Detector, found: FoundLayers, split: Split, memory: int = MEMORY) -> None:
-        self.detector, self.found, self.split, self.memory = detector, found, split, memory
+    def __init__(
+        self, detector: Detector, found: FoundLayers, training: Source, held_out: Array | None, memory: int = MEMORY
+    ) -> None:
+        self.detector, self.found, self.training, self.held_out, self.memory = detector, found, training, held_out, memory
         joined = ["+".join(found.names)] if len(found.names) > 1 else []
         self.groups = [*found.names, *joined]
         self.columns: dict[str, slice] = {}
@@ -88,30 +89,31 @@ class ScoreFit:
 
     def best(self) -> str:
         """Return the score that is best on made-up outliers, on average over their kinds; note the table in the provenance."""
-        scoring, held_out = self.detector.scoring, self._held_out()
+        scoring, held_out = self.detector.scoring, np.asarray(self._held_out())
         names = [name for name in scoring.names if name != "mutual-information"]
         rows = np.random.default_rng(0).permutation(len(held_out))[:CHOICE_ROWS]
         kinds = ("permuted-columns",) if self.detector.preprocessing.form == "tokens" else None
-        table = made_up_aurocs(self.detector, held_out.subset(np.sort(rows)), names, kinds)
+        some = Dataset(held_out[np.sort(rows)], None, self.detector.class_names, "held-out inputs")
+        table = made_up_aurocs(self.detector, some, names, kinds)
         self.detector.provenance["score_choice"] = table
         return max(names, key=lambda name: float(np.mean(list(table[name].values()))))
 
-    def _held_out(self) -> Dataset:
-        if self.split.validation is None or len(self.split.validation) < 2:
+    def _held_out(self) -> Array:
+        if self.held_out is None or len(self.held_out) < 2:
             raise InputError("there are too few images to choose a score by: pass some hundreds, or name a score")
-        return self.split.validation
+        return self.held_out
 
     def _features(self) -> tuple[Tensor, Tensor]:
         """Return the features of all layers `[1, n, d]` of training inputs, and their labels, from one pass."""
-        training, detector = self.split.training, self.detector
+        training, detector = self.training, self.detector
         width = self._find_columns()
         rows = min(MOST_ROWS, max(1000, FEATURE_BYTES // (4 * width)), len(training))
         chosen = np.sort(np.random.default_rng(0).permutation(len(training))[:rows])
         features, (labels, predicted) = torch.empty(1, rows, width), torch.empty(2, rows, dtype=torch.int64)
         at = slice(0)
-        for inputs, classes in in_order(open_source(training.subset(chosen), torch.device("cpu")), 512):
+        for inputs, classes in training.batches(torch.from_numpy(chosen), 512):
             at = slice(at.stop, at.stop + len(inputs))
-            ((evidence, features[:, at]),) = detector.outputs(inputs, detector.layer)
+            ((evidence, features[:, at]),) = detector.outputs(inputs, detector.layer, len(inputs))
             labels[at], predicted[at] = classes, evidence[0].argmax(dim=1)
         for group, columns in self.columns.items():
             if not bool(torch.isfinite(features[..., columns]).all()):
@@ -148,7 +150,7 @@ class ScoreFit:
 
     def _combined(self) -> CombinedScore | None:
         names = [self.detector.model.default_score, *(name for name in self.detector.scoring.densities if _is_part(name))]
-        reference = self.detector.scores(self._held_out().inputs, names)
+        reference = self.detector.scores(self._held_out(), names)
         if any(np.ptp(scores) == 0 for scores in reference.values()):
             return None
         return CombinedScore({name: torch.from_numpy(scores) for name, scores in reference.items()})

@@ -104,8 +104,10 @@ def wrap(
         provenance=provenance(data.hashes, prepared.mean.device),
         feature_names=data.feature_names if isinstance(data, Dataset) else (),
     )
-    ScoreFit(detector, found, split, memory).choose(score)
+    assert split.validation is not None
     assert split.calibration is not None
+    source = open_source(split.training, torch.device("cpu"))
+    ScoreFit(detector, found, source, split.validation.inputs, memory).choose(score)
     return detector.calibrate(split.calibration.inputs, alpha, delta)
 
 
