@@ -92,7 +92,7 @@ BAD = {
 }
 
 BAD_NAMED = {
-    "one-class": (check_sizes, {"num_classes": 1}, "num_classes=1: give a whole number, 2 or more"),
+    "no-class": (check_sizes, {"num_classes": 0}, "num_classes=0: give a whole number, 1 or more"),
     "no-members": (check_sizes, {"members": 0}, "members=0: give a whole number, 1 or more"),
     "half-a-member": (check_sizes, {"members": 1.5}, "members=1.5"),
     "negative-weight": (check_weights, {"entropy": -1.0}, "entropy=-1.0: pass a finite number of 0 or more"),

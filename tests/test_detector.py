@@ -449,7 +449,7 @@ def far(moons):
 
 
 def test_a_set_gets_every_score(detector, moons):
-    answers = detector._scored_set(moons, None)
+    answers = detector._scored_set(moons, None, progress=lambda inputs: None)
     predictions = detector.predict(moons.inputs)
     assert list(answers.scores) == detector.scoring.names
     assert "combined" in answers.scores
@@ -460,7 +460,11 @@ def test_a_set_gets_every_score(detector, moons):
 
 def test_an_evaluation_carries_names_figures_and_provenance(detector, moons, far):
     names = [f"point {row}" for row in range(len(far))]
-    evaluation = detector.evaluate(moons, {"far": far}, title="Moons", input_names={"far": names}, provenance={"date": "today"})
+    counted: list[int] = []
+    told = {"title": "Moons", "input_names": {"far": names}, "provenance": {"date": "today"}}
+    evaluation = detector.evaluate(moons, {"far": far}, **told, progress=counted.append)
+    assert sum(counted) == len(moons) + len(far)
+    assert evaluation.calibrated == len(detector.threshold.scores)
     assert (evaluation.title, evaluation.known_name, evaluation.default_score) == ("Moons", "two-moons", "combined")
     assert evaluation.unknown["far"].name_of(3) == "point 3"
     assert evaluation.known.name_of(3) == "#3"

@@ -15,7 +15,7 @@ import pyarrow.parquet
 
 from besnn.data import Batch, ImageSpec, stream
 from besnn.errors import InputError
-from besnn.storage.files import atomic_path
+from besnn.storage.files import whole_file
 
 if TYPE_CHECKING:
     from besnn.detector import Detector  # brings in torch, which readers on a cluster do without
@@ -109,7 +109,7 @@ def score_batches(detector: "Detector", batches: Iterable[Batch]) -> Iterator[pa
         place[good] = np.arange(len(good))
         where = pa.array(place, mask=place < 0)  # taking a null index gives a null
         probability = predictions.probabilities.max(axis=1, initial=0.0)
-        known = (predictions.labels, probability, predictions.score, predictions.p_value, predictions.is_ood)
+        known = (predictions.labels.astype(str), probability, predictions.score, predictions.p_value, predictions.is_ood)
         columns = [pa.array(values, field.type).take(where) for values, field in zip(known, list(SCHEMA)[1:6], strict=True)]
         yield pa.RecordBatch.from_arrays([pa.array(batch.ids), *columns, pa.array(batch.errors)], schema=SCHEMA)
 
@@ -124,7 +124,7 @@ def require_table_path(path: Path) -> None:
 def table_writer(path: Path, schema: pa.Schema) -> Iterator[Write]:
     """Yield a function that appends rows to a file, which appears when the block ends without an error."""
     require_table_path(path)
-    with atomic_path(path) as partial, _WRITERS[path.suffix.lower()](partial, schema) as writer:
+    with whole_file(path) as partial, _WRITERS[path.suffix.lower()](partial, schema) as writer:
         yield writer.write_batch
 
 

@@ -25,11 +25,11 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
         raise InputError(f"{name} {value!r} is unknown: choose from {', '.join(repr(choice) for choice in choices)}")
 
 
-def check_sizes(num_classes: int = 2, **sizes: int) -> None:
-    """Raise unless there are two classes or more, and every other size is a whole number of one or more."""
-    for name, size, least in [("num_classes", num_classes, 2), *((name, size, 1) for name, size in sizes.items())]:
-        if not isinstance(size, Integral) or size < least:
-            raise InputError(f"{name}={size!r}: give a whole number, {least} or more")
+def check_sizes(num_classes: int = 1, **sizes: int) -> None:
+    """Raise unless the number of classes and every other size is a whole number of one or more."""
+    for name, size in {"num_classes": num_classes, **sizes}.items():
+        if not isinstance(size, Integral) or size < 1:
+            raise InputError(f"{name}={size!r}: give a whole number, 1 or more")
 
 
 def check_weights(**weights: float) -> None:

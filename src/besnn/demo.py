@@ -4,6 +4,7 @@ Part 1 is Two Moons, where confidence can be drawn: it must be high on the data 
 handwritten digits, two of which are left out of training: those, and scrambled images, must be flagged.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from besnn.evaluation.plots import confidence_map, image_grid, score_histograms
 from besnn.evaluation.report import render_page
 from besnn.evaluation.result import ScoredSet, percent
 from besnn.evaluation.style import as_data_uri, save_figure
-from besnn.storage.files import atomic_path
+from besnn.storage.files import whole_file
 from besnn.training import load_recipe
 from besnn.training.fit import fit_detector
 from besnn.training.progress import Reporter, Row
@@ -80,13 +81,13 @@ def _run(folder: Path, say: Say) -> None:
     say("\n".join(digits_in_words(evaluation)))
     files = (
         f"The confidence map is {folder / 'two-moons.png'}; the report on both parts is {folder / 'report.html'}.\n"
-        f"The models are in the same folder: try besnn inspect {folder / 'digits.safetensors'}"
+        f"The models are in the same folder: try besnn inspect {shlex.quote(str(folder / 'digits.safetensors'))}"
     )
     say(files)
     page = _page(moons, evaluation, seconds=time.monotonic() - began)
     summary = "\n".join([moons_in_words(moons.rings), *digits_in_words(evaluation), files, ""])
     for name, text in {"report.html": page, "summary.txt": summary}.items():
-        with atomic_path(folder / name) as partial:
+        with whole_file(folder / name) as partial:
             partial.write_text(text, encoding="utf-8")
 
 

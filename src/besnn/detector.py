@@ -1,7 +1,7 @@
 """The detector: a trained model with everything it needs to decide. It is what is saved, scored with, served and exported."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -29,7 +29,7 @@ Array = NDArray[Any] | Tensor
 class Prediction(NamedTuple):
     """What a detector says about one input."""
 
-    label: str
+    label: str | int
     probability: float
     score: float
     p_value: float
@@ -41,7 +41,7 @@ class Predictions:
     """What a detector says about a batch of inputs, one row per input.
 
     Attributes:
-        labels, indices: name and index of the most probable class, `[n]`.
+        labels, indices: name and index of the most probable class, `[n]`; the names are integers if the classes are.
         probabilities: `[n, classes]`.
         score: higher = more out-of-distribution, `[n]`.
         p_value: the share of known inputs that are at least as unusual, `[n]`.
@@ -49,7 +49,7 @@ class Predictions:
         member_labels, member_probabilities: the class index that each member predicts and its probability, `[members, n]`.
     """
 
-    labels: NDArray[np.str_]
+    labels: NDArray[np.str_ | np.int64]
     indices: NDArray[np.int64]
     probabilities: NDArray[np.float32]
     score: NDArray[np.float32]
@@ -80,7 +80,7 @@ class Detector:
     Args:
         model: trained; its classes are frozen if they were not already.
         preprocessing: from raw inputs (pixels 0 to 255, table columns) to the model's.
-        class_names: by class index.
+        class_names: by class index; integers are text in messages and files, and stay integers in predictions.
         recipe: what the model was built from; without it, `load` needs a model of the same architecture.
         scoring: the scores and which of them decides; the method's own score unless given.
         layer: the inner layer or layers whose features densities use; the output of Φ unless given.
@@ -91,7 +91,7 @@ class Detector:
         self,
         model: OODClassifier,
         preprocessing: Preprocessing,
-        class_names: Sequence[str],
+        class_names: Sequence[str | int],
         recipe: Recipe | None = None,
         scoring: ScoreSet | None = None,
         layer: str | None = None,
@@ -105,7 +105,8 @@ class Detector:
         if not model.frozen:
             model.freeze_classes()
         self.preprocessing = preprocessing.eval()
-        self.class_names, self.feature_names = tuple(class_names), tuple(feature_names)
+        self.class_names, self.feature_names = tuple(map(str, class_names)), tuple(feature_names)
+        self.integer_labels = all(isinstance(name, int) for name in class_names)
         self.recipe, self.layer, self.provenance = recipe, layer, dict(provenance or {})
         self.scoring = scoring or ScoreSet(model.evidence_kind, model.default_score)
         self.threshold: ConformalThreshold | None = None
@@ -186,7 +187,7 @@ class Detector:
         by_class, score = torch.cat(log_probabilities).exp(), torch.cat(scores)
         indices = by_class.argmax(dim=1).numpy()
         return Predictions(
-            labels=np.asarray(self.class_names)[indices],
+            labels=np.asarray(self.class_names)[indices].astype(np.int64 if self.integer_labels else np.str_),
             indices=indices,
             probabilities=by_class.numpy(),
             score=score.numpy(),
@@ -209,6 +210,7 @@ class Detector:
         known_name: str | None = None,
         input_names: Mapping[str, Sequence[str]] | None = None,
         provenance: Mapping[str, object] | None = None,
+        progress: Callable[[int], None] = lambda inputs: None,
     ) -> "Evaluation":
         """Evaluate the calibrated detector on data of its classes and on sets of inputs that it should flag.
 
@@ -219,12 +221,14 @@ class Detector:
             known_name: name of the known data; its own name unless given.
             input_names: by the name of a set, the name of each of its inputs; the row number unless given.
             provenance: of this evaluation; the data's and the detector's are added.
+            progress: called with the number of inputs after each batch.
         """
         from besnn.evaluation import Evaluation  # slow to import, and most uses do without
 
         threshold = self._calibrated()
         if known.labels is None:
-            raise InputError(f"{known.name} has no labels: give known data with the class of every input")
+            fix = "give one sub-folder per class, or a table with the class of every row (--label names its column)"
+            raise InputError(f"{known.name} has no labels: {fix}")
         known_name, names, data = known_name or known.name, input_names or {}, [known, *unknown.values()]
         origin = {
             **(provenance or {}),
@@ -240,24 +244,34 @@ class Detector:
             threshold=threshold.threshold,
             default_score=self.scoring.name,
             known_name=known_name,
-            known=self._scored_set(known, names.get(known_name)),
+            known=self._scored_set(known, names.get(known_name), progress),
             labels=known.labels,
-            unknown={name: self._scored_set(each, names.get(name)) for name, each in unknown.items()},
+            unknown={name: self._scored_set(each, names.get(name), progress) for name, each in unknown.items()},
             provenance=origin,
             feature_names=self.feature_names or None,
             calibrated=len(threshold.scores),
             delta=threshold.delta,
         )
 
-    def _scored_set(self, dataset: "Dataset", names: Sequence[str] | None) -> "ScoredSet":
+    def _scored_set(self, dataset: "Dataset", names: Sequence[str] | None, progress: Callable[[int], None]) -> "ScoredSet":
+        """Compute what `predict` and `scores` would, in one pass."""
         from besnn.evaluation import ScoredSet
 
-        predictions = self.predict(dataset.inputs)
+        threshold = self._calibrated()
+        log_probabilities = [torch.empty(0, len(self.class_names))]
+        collected: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in self.scoring.names}
+        for evidence, features in self.outputs(dataset.inputs, self.layer_for(*collected)):
+            log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
+            for name, parts in collected.items():
+                parts.append(self.scoring.score(evidence, features, name).float().cpu())
+            progress(evidence.shape[1])
+        scores = {name: torch.cat(parts) for name, parts in collected.items()}
+        deciding = scores[self.scoring.name]
         return ScoredSet(
-            probabilities=predictions.probabilities.astype(np.float64),
-            scores={name: scores.astype(np.float64) for name, scores in self.scores(dataset.inputs).items()},
-            p_values=predictions.p_value,
-            is_ood=predictions.is_ood,
+            probabilities=torch.cat(log_probabilities).exp().double().numpy(),
+            scores={name: values.double().numpy() for name, values in scores.items()},
+            p_values=threshold.p_values(deciding.double()).numpy(),
+            is_ood=threshold.is_ood(deciding).numpy(),
             inputs=dataset.inputs,
             names=names,
         )
@@ -302,7 +316,7 @@ class Detector:
         header = {
             "recipe": None if self.recipe is None else self.recipe.model_dump(mode="json"),
             "input_shape": list(self.input_shape),
-            "class_names": list(self.class_names),
+            "class_names": [int(name) if self.integer_labels else name for name in self.class_names],
             "feature_names": list(self.feature_names),
             "scoring": scoring,
             "layer": self.layer,
@@ -371,6 +385,8 @@ class Detector:
         layer = header["layer"]
         if not isinstance(layer, str | None) or not all(isinstance(name, str) for name in header["feature_names"]):
             raise TypeError("layer and feature_names are not text")
+        if not all(type(name) in (str, int) for name in header["class_names"]):
+            raise TypeError("class_names are neither text nor integers")
         detector = cls(
             model,
             preprocessing,

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from besnn.checks import is_fraction
 from besnn.data import Dataset, Inputs
-from besnn.data.dataset import split_indices
+from besnn.data.dataset import split_indices, varies_within_classes
 from besnn.data.rows import Rounding, rows_from_array
 from besnn.detection import ConformalThreshold, p_values
 from besnn.detector import Detector
@@ -24,6 +24,7 @@ from besnn.errors import InputError, NotReadyError
 from besnn.training import Recipe, parse_recipe
 
 LEAST_EPOCHS, LEAST_STEPS = 20, 100  # of training, unless epochs is given
+ROUNDING = 1e-5  # of scores, relative to the largest
 
 
 class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -89,13 +90,21 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.accelerator = accelerator
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Train on most rows `[n, ...]` with labels `[n]`, and calibrate on the rest."""
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train on most rows `[n, ...]` with labels `[n]`, and calibrate on the rest.
+
+        Training draws rows in proportion to `sample_weight` `[n]`. Densities and calibration count each row once, but leave out
+        rows of weight 0, as if they were not there.
+        """
         from besnn.training import make_fabric
         from besnn.training.fit import fit_detector  # slow to import, and not needed by a fitted estimator
 
         rows, targets = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
         check_classification_targets(targets)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+            rows, targets, weights = rows[weights > 0], targets[weights > 0], weights[weights > 0]
         self.classes_, labels = np.unique(targets, return_inverse=True)
         names = tuple(getattr(self, "feature_names_in_", ()))
         inputs = _training_table(rows, names) if rows.ndim == 2 else _images(rows)
@@ -105,11 +114,12 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             name = str(self.classes_[lost[0]])
             warnings.warn(f"no row of class {name!r} is left to train on: pass more rows, or lower calibration", stacklevel=2)
         class_names = tuple(str(label) for label in self.classes_)
-        training = Dataset(inputs[rest], labels[rest].astype(np.int64), class_names, name="X", feature_names=names)
+        training = Dataset(inputs, labels.astype(np.int64), class_names, "X", feature_names=names, weights=weights).subset(rest)
         with _torch_precision_kept():
             fabric = make_fabric(accelerator=self.accelerator)
             fitted = fit_detector(self._recipe(seed, self._adaptations(training)), training, fabric=fabric)
         self.detector_, self.history_ = fitted.detector, fitted.history
+        self.detector_.integer_labels = self.classes_.dtype.kind in "iu"
         self.calibration_scores_ = self.detector_.score(inputs[held_out])
         with contextlib.suppress(InputError):  # too few rows for this rate
             self.detector_.threshold = ConformalThreshold(self.calibration_scores_, alpha=0.05)
@@ -133,8 +143,21 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return self.detector_.score(inputs)
 
     def p_value(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the p-value of each input, `[n]`: the share of calibration rows, and the input itself, at least as unusual."""
-        return p_values(self.ood_score(X), self._calibration_scores())
+        """Return the p-value of each input, `[n]`: the share of calibration rows, and the input itself, at least as unusual.
+
+        Scores that are equal up to rounding count as equal: the last digit of a score depends on what else is in its batch.
+        """
+        scores, calibration_scores = self.ood_score(X), self._calibration_scores()
+        rounding = ROUNDING * float(np.abs(calibration_scores).max())
+        values: NDArray[np.float64] = p_values(scores - rounding, calibration_scores)
+        return values
+
+    def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return `p_value`, under the name that scikit-learn's pipelines and searches pass on: lower = more unusual.
+
+        Inputs with `pipeline.score_samples(X) <= alpha` are those that `is_ood` flags.
+        """
+        return self.p_value(X)
 
     def is_ood(self, X: ArrayLike, alpha: float = 0.05) -> NDArray[np.bool_]:
         """Decide whether inputs are out-of-distribution, `[n]`; new inputs like those in `fit` are flagged with P ≤ alpha."""
@@ -186,7 +209,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         changes = ["data.calibration=0"]  # fit has held them out already
         if self.score_name not in ("auto", "combined"):
             changes.append("data.validation=0")
-        if self.score_name is None and _varies_within_classes(training):
+        if self.score_name is None and varies_within_classes(training):
             changes.append(f"score.name={'nearest-neighbour' if training.is_image else 'class-gaussian'}")
         if self.epochs is None:
             steps_per_epoch = max(1, len(training) // self.batch_size)
@@ -267,13 +290,6 @@ def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], ND
         return np.arange(0), np.arange(rows)
     held_out, rest = split_indices(rows, [count], seed=seed)
     return held_out, rest
-
-
-def _varies_within_classes(dataset: Dataset) -> bool:
-    """Check whether any row differs from another of its class; otherwise feature densities have no width."""
-    assert dataset.labels is not None
-    _, first, place = np.unique(dataset.labels, return_index=True, return_inverse=True)
-    return bool((dataset.inputs != dataset.inputs[first[place]]).any())
 
 
 def _training_table(rows: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.float32]:

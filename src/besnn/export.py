@@ -18,7 +18,7 @@ from besnn.detection.conformal import exceeds, p_value_of_count
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
-from besnn.storage.files import atomic_path
+from besnn.storage.files import whole_file
 
 OPSET = 20
 FORMATS = ("onnx", "torch")
@@ -33,7 +33,7 @@ def export(detector: Detector, path: Path, form: str = "onnx") -> None:
     if form not in FORMATS:
         raise InputError(f"format {form!r} is unknown: use {' or '.join(FORMATS)}")
     program = export_program(detector)
-    with atomic_path(path) as partial, _quiet():
+    with whole_file(path) as partial, _quiet():
         if form == "torch":
             torch.export.save(program, str(partial), extra_files={"besnn.json": json.dumps(_description(detector))})
         else:

@@ -1,22 +1,27 @@
+import io
 import logging
 import os
+import re
+import shlex
 import subprocess
 import sys
 import warnings
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 import typer
+from rich.console import Console
 
-from besnn.cli.app import main
+from besnn.cli.app import app, main
 from besnn.cli.options import complete_data, complete_device
-from besnn.cli.output import exit_code_of, explain
+from besnn.cli.output import counting_progress, exit_code_of, explain
 from besnn.errors import BesnnError, DataError, InputError, NotReadyError
 
-COMMANDS = ["demo", "train", "calibrate", "evaluate", "score", "serve", "monitor", "export", "inspect", "recipes", "data"]
-COMMANDS += ["data list", "data fetch", "data verify"]
+COMMANDS = ["demo", "train", "wrap", "calibrate", "evaluate", "score", "serve", "monitor", "export", "inspect", "recipes"]
+COMMANDS += ["data", "data list", "data fetch", "data verify"]
 PROGRAM = Path(sys.executable).parent / "besnn"
 
 
@@ -35,6 +40,37 @@ def test_every_command_has_help(besnn, command):
     assert (outcome.code, outcome.err) == (0, "")
     assert f"besnn {command}" in outcome.out
     assert besnn(*command.split(), "-h").out == outcome.out
+    if command != "data":
+        assert not re.search(r"<\w+>|\{|\]\.\.\.", outcome.out)  # no types of Python, no nested brackets
+
+
+def test_every_option_with_a_value_states_its_default_or_is_off_without_it():
+    off = {"--set", "--json", "--report", "--token-file", "--allow-host", "--drift-state", "--state", "--model"}
+    program = typer.main.get_command(app)
+    context = typer.Context(program)
+    for name, command in {**program.commands, **program.commands["data"].commands}.items():
+        for option in command.params:
+            if name != "data" and option.param_type_name == "option" and not option.is_flag and not option.required:
+                record = option.get_help_record(context)
+                assert off & set(option.opts) or "default: " in record[1], f"besnn {name} {option.opts[0]}"
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "data"])
+def test_every_command_has_a_sentence_and_two_examples_that_parse(besnn, command):
+    text = besnn(*command.split(), "--help").out
+    sentence = text.split("\n\n")[1]
+    assert sentence.strip().endswith(".")
+    assert len(" ".join(sentence.split())) <= 80  # short enough for the list of commands
+    examples = [line.strip() for line in text.partition("Examples:")[2].strip().splitlines()]
+    assert len(examples) == 2
+    program = typer.main.get_command(app)
+    for example in examples:
+        _, *words = shlex.split(example.partition(" > ")[0])
+        assert words[: len(command.split())] == command.split()
+        parsed = program
+        for word in command.split():
+            parsed = parsed.commands[word]
+        parsed.make_context("besnn", words[len(command.split()) :])  # raises if an argument or option is wrong
 
 
 @pytest.mark.parametrize("arguments", [(), ("data",)])
@@ -68,6 +104,30 @@ def test_help_imports_no_heavy_library():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train nonsense -o model.safetensors",
+        "train {tmp}/table.csv -o model.safetensors",
+        "train {tmp}/table.csv --label kind -o {tmp}/table.csv",
+        "score none.safetensors two-moons -o scores.csv",
+        "evaluate none.safetensors --in two-moons --out two-moons",
+        "calibrate none.safetensors two-moons",
+        "wrap none.pt2 two-moons -o model.safetensors",
+        "inspect none.safetensors",
+        "serve none.safetensors",
+        "export none.safetensors",
+    ],
+)
+def test_what_is_wrong_with_arguments_is_said_before_anything_slow_is_imported(tmp_path, line):
+    (tmp_path / "table.csv").write_text("x,kind\n1,a\n")
+    slow = {"torch", "lightning", "sklearn", "matplotlib", "scipy"}
+    words = line.format(tmp=tmp_path).split()
+    code = f"import sys; from besnn.cli.app import run; print(run({words!r}), {slow} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "2 set()\n", done.stderr
+
+
 def test_shell_completion():
     def complete(words: str) -> str:
         asked = {"_BESNN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
@@ -86,7 +146,7 @@ def test_shell_completion():
         (NotReadyError("calibrate first"), 2, "calibrate first"),
         (DataError("damaged"), 1, "damaged"),
         (BesnnError("diverged"), 1, "diverged"),
-        (OSError(28, "No space left on device", "x"), 1, "No space left on device"),
+        (OSError(28, "No space left on device", "x"), 1, "besnn: x: No space left on device"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried ..."), 1, "the GPU is out of memory: use --device cpu"),
         (KeyError("oops"), 1, "unexpected KeyError: 'oops'"),
         (typer.BadParameter("too small"), 2, "too small"),
@@ -120,3 +180,12 @@ def test_an_interrupt_is_quiet(capsys, error):
 def test_wrong_use_points_to_the_help_of_the_command(besnn):
     assert "besnn calibrate --help" in besnn("calibrate").err
     assert explain(typer.BadParameter("x"))[1].endswith("(see besnn --help)")
+
+
+@pytest.mark.parametrize(("total", "words"), [(1200, "300 of 1,200 inputs"), (None, "300 inputs")])
+def test_progress_shows_the_total_where_it_is_known(monkeypatch, total, words):
+    text = io.StringIO()
+    monkeypatch.setattr("rich.console.Console", partial(Console, file=text, force_terminal=True, width=100))
+    with counting_progress(quiet=False, total=total) as progress:
+        progress(300)
+    assert words in text.getvalue()

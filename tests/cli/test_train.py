@@ -213,3 +213,88 @@ def test_a_model_is_replaced_whole_when_trained_again(besnn, tmp_path, quick, mo
     assert besnn(*quick, "-o", model).code == 0
     assert json.loads(besnn("inspect", model, "--json").out)["recipe"]["training"]["epochs"] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "model.safetensors.run"]
+
+
+def stop_after_training(monkeypatch):
+    """Press Ctrl-C after the last epoch."""
+    from besnn.training import fit as fitting
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "fit_scoring", interrupted)
+
+
+def test_a_stopped_run_says_how_to_go_on_and_can_be_dropped(besnn, tmp_path, quick, monkeypatch):
+    model = tmp_path / "model.safetensors"
+    checkpoint = tmp_path / "model.safetensors.run" / "checkpoint.safetensors"
+    stop_after_training(monkeypatch)
+    stopped = besnn(*quick, "-o", model)
+    assert stopped.code == 130
+    assert stopped.err.splitlines()[-1] == "stopped: the same command with --resume continues"
+    monkeypatch.undo()
+    assert checkpoint.exists()
+    outcome = besnn(*quick, "-o", model, "--restart", "--seed=3")  # --resume would refuse another seed
+    assert outcome.code == 0
+    assert not checkpoint.exists()
+    assert Detector.load(model).recipe.training.seed == 3
+    nothing = besnn(*quick, "-o", model, "--resume")
+    assert nothing.code == 0
+    assert "holds nothing to resume: starting from the beginning" in nothing.err.splitlines()[0]
+
+
+def test_unreadable_images_are_listed_or_left_out(besnn, tmp_path, stripe_folder, tiny):
+    folder, model = tmp_path / "photos", tmp_path / "model.safetensors"
+    shutil.copytree(stripe_folder, folder)
+    bad = [sorted((folder / name).iterdir())[3] for name in ("flat", "upright")]
+    for path in bad:
+        path.write_bytes(path.read_bytes()[:50])
+    command = ["train", folder, "-o", model, "--epochs=1", *tiny, "--set=data.calibration=0.4"]
+    refused = besnn(*command)
+    listed = ", ".join(path.relative_to(folder).as_posix() for path in bad)
+    assert refused.code == 1
+    assert f"2 of 64 images cannot be read: {listed}" in refused.err
+    assert "--skip-bad" in refused.err
+    outcome = besnn(*command, "--skip-bad")
+    assert outcome.code == 0
+    assert listed in outcome.err
+    assert listed in Detector.load(model).provenance["data_note"]
+
+
+def test_what_is_left_out_of_a_table_is_said(besnn, tmp_path, write_csv, tiny):
+    rows = [[row, *point, "ab"[row % 2]] for row, point in enumerate(np.random.default_rng(0).normal(size=(120, 2)))]
+    table = write_csv(tmp_path / "my table.csv", ["", "x", "y", "label"], rows)
+    model = tmp_path / "my model.safetensors"
+    outcome = besnn("train", table, "-o", model, "--epochs=1", *tiny)
+    assert "column '' is the row index that pandas wrote, and is left out" in outcome.err
+    assert Detector.load(model).feature_names == ("x", "y")
+    assert f"besnn score '{model}' INPUT -o scores.csv" in outcome.out  # ready to copy
+    assert "only 24 inputs set the threshold" in outcome.out
+    assert besnn("train", table, "-o", model, "--epochs=1", "-q", *tiny) == (0, "", "")
+
+
+def test_one_class_is_trained_and_evaluated(besnn, tmp_path, stripe_folder, tiny):
+    model = tmp_path / "model.safetensors"
+    known = [tmp_path / part for part in ("train", "test")]
+    for number, path in enumerate(sorted((stripe_folder / "flat").iterdir())):
+        target = known[number % 4 == 0] / "product" / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    grey = ["--set=data.image={size: [8, 8], channels: 1}", "--alpha=0.2"]
+    trained = besnn("train", known[0], "-o", model, *tiny, *grey)
+    assert trained.code == 0, trained.err
+    assert "one class: a single epoch" in trained.err
+    assert "accuracy" not in trained.out
+    outcome = besnn("evaluate", model, "--in", known[1], "--out", stripe_folder / "upright", "--report", tmp_path / "page.html")
+    assert outcome.code == 0, outcome.err
+    assert "knows one class, product, and raises an alarm" in outcome.out
+    assert "right class" not in outcome.out
+
+
+@pytest.mark.parametrize("name", ["digits", "two-moons"])
+def test_a_folder_that_hides_a_built_in_set_is_mentioned(besnn, tmp_path, monkeypatch, stripe_folder, stripes_model, name):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(stripe_folder, name)
+    outcome = besnn("score", stripes_model, name, "-o", "scores.csv", "--json")
+    assert json.loads(outcome.out)["inputs"] == 64
+    assert outcome.err == f"{name}: reading your folder, not the built-in set (which {name}:test names)\n"

@@ -34,22 +34,28 @@ CASES = [
     ("train two-moons -o {out} --set method.member=3", USE, "'method.member' is unknown: allowed here are name, members"),
     ("train two-moons -o {out} --set training.epochs=x", USE, "'training.epochs' is 'x'"),
     ("train two-moons -o {out} --set nonsense", USE, "write it as field=value"),
-    ("train two-moons -o {out} --epochs 0", USE, "'training.epochs' is 0"),
     ("train two-moons -o {out} --alpha 1", USE, "'calibration.alpha' is 1.0"),
     ("train two-moons -o {out} --method nonsense", USE, "'method.name' is 'nonsense': use one of be-snn"),
     ("train two-moons -o {out} --method duq --members 3", USE, "'method.members' is unknown"),
     ("train two-moons -o {out} --strategy nonsense", USE, "nonsense"),
-    ("train two-moons -o {out} --devices 0", USE, "--devices"),
     ("train two-moons -o {out} --set score.name=nonsense", USE, "score.name='nonsense' is unknown"),
     ("train two-moons -o {out} --alpha 0.001", USE, "too few for alpha=0.001"),
     ("train two-moons:nonsense -o {out}", USE, "has no split 'nonsense'"),
-    ("train {tmp}/unlabelled.csv -o {out}", USE, "has no labels"),
-    ("train {tmp}/one-class.csv -o {out}", USE, "only one class"),
+    ("train {tmp}/unlabelled.csv -o {out}", USE, "has no column 'label': name its class column with --label (it has a, b)"),
+    ("train {tmp}/unlabelled.npz -o {out}", USE, "has no labels"),
+    ("train {tmp}/equal.csv -o {out}", USE, "all inputs of a class are equal"),
+    ("train {tmp}/target.csv -o {out}", USE, "has 40 classes, such as"),
+    ("train {tmp}/identifiers.csv -o {out}", USE, "numbers or identifiers; name a class column with --label"),
     ("train {tmp}/words.csv -o {out}", FAILED, "is not a finite number ('much')"),
     ("train {tmp}/empty -o {out}", FAILED, "holds no images"),
     ("train {tmp}/bad.npz -o {out}", FAILED, "check that it is complete and readable"),
-    ("train {tmp}/words.csv --label kind -o {out}", FAILED, "has no column 'kind'"),
-    ("train two-moons -o {tmp}/stopped.safetensors", USE, "continue it with --resume"),
+    ("train {tmp}/words.csv --label kind -o {out}", USE, "has no column 'kind': name its class column with --label"),
+    ("train two-moons -o {tmp}/stopped.safetensors", USE, "continue it with --resume, or drop it with --restart"),
+    ("train two-moons -o {out} --resume --restart", USE, "give one of them"),
+    ("train two-moons -o {tmp}/points.csv/model.safetensors", USE, "cannot be written to {tmp}/points.csv: it is not a folder"),
+    ("train two-moons -o {out} --epochs 0", USE, "give a number above 0"),
+    ("train two-moons -o {out} --epochs x", USE, "give a whole number"),
+    ("train two-moons -o {out} --devices 0", USE, "give a number greater than or equal to 1"),
     ("train {tmp}/unlabelled.csv -o {tmp}/unlabelled.csv", USE, "is a file that this command reads: give another name"),
     ("train {tmp}/unlabelled.csv -o {tmp}/empty/../unlabelled.csv", USE, "is a file that this command reads"),
     ("train two-moons --set backbone.weights={model} -o {model}", USE, "is a file that this command reads"),
@@ -102,7 +108,9 @@ CASES = [
     ("score {model} {tmp}/words.csv -o {tmp}/scores.csv", FAILED, "lacks column 'x1'"),
     ("score {model} digits -o {tmp}/scores.csv", USE, "holds images"),
     ("score {model} {tmp}/points.csv -o {tmp}/points.csv", USE, "is a file that this command reads"),
-    ("score {model} two-moons -o /proc/scores.csv", FAILED, "/proc"),
+    ("score {model} two-moons -o /proc/scores.csv", FAILED, "cannot write /proc/scores.csv: "),
+    ("score {model} two-moons -o {tmp}/points.csv/scores.csv", USE, "cannot be written to {tmp}/points.csv"),
+    ("demo -o {tmp}/points.csv", FAILED, "{tmp}/points.csv: File exists"),
     # data and recipes
     ("data fetch", USE, "NAME"),
     ("data fetch nonsense", USE, "no built-in set is called 'nonsense'"),
@@ -129,7 +137,10 @@ def places(tmp_path_factory, write_csv, moons_model, uncalibrated_model) -> dict
     write_csv(tmp / "unlabelled.csv", ["a", "b"], points)
     write_csv(tmp / "points.csv", ["x1", "x2"], points)
     write_csv(tmp / "few.csv", ["x1", "x2"], points[:3])
-    write_csv(tmp / "one-class.csv", ["a", "label"], [[1, "only"]] * 40)
+    write_csv(tmp / "equal.csv", ["a", "label"], [[1, "only"]] * 40)
+    write_csv(tmp / "target.csv", ["a", "b", "label"], [[*point, point[0] / 3] for point in points])
+    write_csv(tmp / "identifiers.csv", ["a", "b", "label"], [[*point, f"id{row}"] for row, point in enumerate(points)])
+    np.savez(tmp / "unlabelled.npz", X=points)
     write_csv(tmp / "words.csv", ["a", "label"], [[1, "one"], ["much", "two"]])
     write_csv(tmp / "other-classes.csv", ["x1", "x2", "label"], [[*point, "sideways"] for point in points])
     return {"tmp": tmp, "out": tmp / "out.safetensors", "model": moons_model, "uncalibrated": uncalibrated_model}

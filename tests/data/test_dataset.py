@@ -93,7 +93,6 @@ def test_keep_classes_refuses(dataset, words):
     ("dataset", "words"),
     [
         (letters(names=None), "no labels"),
-        (letters(labels=(1, 1)), r"only one class \(b\)"),
         (replace(letters(), lost="column 'time' is too fine"), "letters: column 'time' is too fine"),
     ],
 )
@@ -152,3 +151,30 @@ def test_the_seed_determines_the_parts():
 def test_impossible_sizes(sizes, words):
     with pytest.raises(InputError, match=words):
         split_indices(10, sizes, seed=0)
+
+
+def column(names):
+    """A table of one column whose rows have these classes."""
+    classes = tuple(dict.fromkeys(names))
+    labels = np.array([classes.index(name) for name in names])
+    return Dataset(np.arange(len(names), dtype=np.float32)[:, None], labels, classes, "table")
+
+
+@pytest.mark.parametrize(
+    ("names", "fine"),
+    [
+        ([f"id{row}" for row in range(60)], False),
+        ([str(row // 2) for row in range(60)], False),  # a whole-numbered target
+        ([str(row // 10 + 0.25) for row in range(500)], False),  # a target with fractions
+        ([str(row % 10 + 0.5) for row in range(500)], True),  # half stars
+        ([str(row // 4) for row in range(60)], True),
+        (["a", "b", "c"], True),  # few rows, but no identifiers
+        (["only"] * 60, True),
+    ],
+)
+def test_identifiers_and_quantities_are_no_classes(names, fine):
+    if fine:
+        assert len(require_classes(column(names))) == len(names)
+    else:
+        with pytest.raises(InputError, match=r"table has \d+ classes, such as .*: those are numbers or identifiers; .*--label"):
+            require_classes(column(names))

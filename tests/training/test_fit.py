@@ -7,10 +7,14 @@ from scipy.stats import betabinom
 
 from besnn.data import Dataset, digits, keep_classes, load_or_stream, made_up_outliers, two_moons
 from besnn.detection import scores_for
+from besnn.detection.densities import density_kind
 from besnn.detector import Detector
 from besnn.errors import InputError
-from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file
+from besnn.recipe import METHODS
+from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file, write_tensor_file
+from besnn.training import fit as module
 from besnn.training import load_recipe
+from besnn.training.checkpoint import CHECKPOINT, checkpoint_in
 from besnn.training.fit import fit_detector
 from besnn.training.progress import Reporter
 
@@ -254,3 +258,52 @@ def test_provenance_of_the_data(tiny_recipe, moons, tmp_path):
     assert loaded.provenance["data"] == moons.hashes
     assert loaded.provenance["data_note"] == "only a part of it"
     assert loaded.feature_names == ("x1", "x2")
+
+
+def test_inputs_without_variation_are_refused_before_training(tiny_recipe, never_started):
+    constant = Dataset(np.ones((200, 2), np.float32), np.arange(200) % 2, ("a", "b"), "constant")
+    for score in ("auto", "combined", "class-gaussian"):
+        with pytest.raises(InputError, match="constant: all inputs of a class are equal"):
+            fit_detector(tiny_recipe(f"score.name={score}"), constant, reporter=never_started)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_one_class_is_recognised_by_the_density_of_its_features(tiny_recipe, method):
+    near = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    one = Dataset(near, np.zeros(300, np.int64), ("product",), "near")
+    fitted = fit_detector(tiny_recipe("score.name=auto", f"method={{name: {method}}}", "training.patience=2"), one)
+    detector, history = fitted.detector, fitted.history
+    assert [row["epoch"] for row in history] == [1]
+    assert "validation_accuracy" not in history[0]
+    assert detector.scoring.name == "combined"
+    assert {density_kind(name) for name in detector.scoring.densities} == {"nearest-neighbour", "class-gaussian"}
+    assert detector.predict(near + 30).is_ood.all()
+    assert detector.predict(np.random.default_rng(1).normal(size=(500, 2)).astype(np.float32)).is_ood.mean() < 0.2
+    assert set(detector.predict(near).labels) == {"product"}
+    again = Detector.from_bytes(detector.to_bytes())
+    np.testing.assert_allclose(again.score(near), detector.score(near), rtol=1e-4, atol=1e-5)
+
+
+def test_one_class_has_no_score_of_the_method_itself(tiny_recipe, never_started):
+    one = Dataset(np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32), np.zeros(200, np.int64), ("it",), "one")
+    with pytest.raises(InputError, match=r"score.name='method' is the same for all inputs with one class: use auto"):
+        fit_detector(tiny_recipe("score.name=method"), one, reporter=never_started)
+    detector = fit_detector(tiny_recipe("score.name=auto", "data.validation=0"), one).detector
+    assert detector.scoring.name == "class-gaussian"  # nothing is held out to combine scores on
+
+
+def test_the_time_of_all_legs_of_a_run_is_counted(tiny_recipe, moons, tmp_path, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    options = {"run_folder": tmp_path, "resume": True}
+    monkeypatch.setattr(module, "fit_scoring", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit_detector(tiny_recipe(), moons, **options)
+    monkeypatch.undo()
+    tensors, header = read_tensor_file(checkpoint_in(tmp_path), CHECKPOINT)
+    assert header["progress"]["seconds"] > 0
+    header["progress"]["seconds"] += 1000  # as if the first leg had taken long
+    del header["format"], header["version"]
+    write_tensor_file(checkpoint_in(tmp_path), CHECKPOINT, tensors, header)
+    assert 1000 < fit_detector(tiny_recipe(), moons, **options).detector.provenance["seconds"] < 1900

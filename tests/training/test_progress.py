@@ -10,14 +10,17 @@ from besnn.training.progress import ProgressBar, RunLog
 ROW = {"epoch": 2, "loss": 0.51234, "classification": 0.4, "validation_accuracy": 0.925}
 
 
-def test_every_epoch_is_a_line_with_terms_and_accuracy():
+@pytest.mark.parametrize(
+    ("verbose", "rest"), [(True, "classification 0.4  validation_accuracy 0.925"), (False, "92.5 % of held-out inputs right")]
+)
+def test_every_epoch_is_a_line_with_all_terms_only_if_verbose(verbose, rest):
     text = io.StringIO()
-    bar = ProgressBar(Console(file=text, width=40))
+    bar = ProgressBar(Console(file=text, width=40), verbose)
     bar.start(3, 10)
     bar.step()
     bar.epoch(ROW)
     bar.finish()
-    assert text.getvalue() == "epoch 2  loss 0.5123  classification 0.4  validation_accuracy 0.925\n"
+    assert text.getvalue() == f"epoch 2  loss 0.5123  {rest}\n"
 
 
 def test_what_is_said_is_printed_as_it_is():

@@ -77,7 +77,6 @@ def test_parts_that_are_not_wanted(numbered):
     ("settings", "words"),
     [
         ({"classes": ("ant", "eel")}, r"numbered has no class 'eel': it has ant, bee, cat, dog"),
-        ({"classes": ("ant",)}, r"only one class \(ant\)"),
         ({"calibration": 0.001}, r"data.calibration=0.001 of 400 rows is less than one row: raise it, or set it to 0"),
         ({"limit": 5}, r"data.calibration=0.1 of 5 rows"),
     ],
@@ -123,5 +122,11 @@ def test_classes_of_a_folder(stripe_folder):
     folder = load_or_stream(stripe_folder, byte_budget=0)
     divided = split_data(folder, config(classes=("upright", "flat")), 0)
     assert divided.training.class_names == ("flat", "upright")
-    with pytest.raises(InputError, match="only one class"):
-        split_data(folder, config(classes=("upright",)), 0)
+    assert split_data(folder, config(classes=("upright",)), 0).training.class_names == ("upright",)
+
+
+@pytest.mark.parametrize(("rows", "held_out"), [(400, 40), (190, 19), (100, 19), (38, 19), (37, 4)])
+def test_of_few_rows_as_many_are_held_out_as_the_rate_needs(numbered, rows, held_out):
+    divided = split_data(numbered, config(calibration=0.1, limit=rows), 0, least_calibration=19)
+    assert len(divided.calibration) == held_out
+    assert split_data(numbered, config(calibration=0, limit=rows), 0, least_calibration=19).calibration is None

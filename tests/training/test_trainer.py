@@ -252,3 +252,13 @@ def test_an_epoch_visits_everything_once_and_every_epoch_in_another_order():
     for order in orders:
         assert sorted(order.tolist()) == list(range(40))
     assert len({tuple(order.tolist()) for order in orders}) == 6
+
+
+def test_weights_decide_how_often_an_input_is_drawn():
+    weights = torch.tensor([0.5, 1.0, 3.5, 1.0])
+    orders = [epoch_order(4, seed=0, epoch=epoch, weights=weights) for epoch in range(3000)]
+    counts = torch.stack([order.bincount(minlength=4) for order in orders]).double()
+    expected = 4 * weights / weights.sum()
+    torch.testing.assert_close(counts.mean(0), expected.double(), atol=0.03, rtol=0)
+    assert bool(((counts >= expected.floor()) & (counts <= expected.ceil())).all())  # rounded up or down, never more
+    assert epoch_order(5, 0, 0, torch.ones(5)).sort().values.tolist() == [0, 1, 2, 3, 4]

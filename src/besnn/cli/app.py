@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from besnn.cli import data
 from besnn.cli.calibrate import calibrate
 from besnn.cli.evaluate import evaluate
 from besnn.cli.export import export
+from besnn.cli.help import Command
 from besnn.cli.inspect import inspect
 from besnn.cli.monitor import monitor
 from besnn.cli.options import Quiet
@@ -30,7 +31,10 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write to.")] = Path("demo"),
     quiet: Quiet = False,
 ) -> None:
-    """Train, calibrate, evaluate and draw on two small data sets that need no download, in a minute or two."""
+    """Show what besnn does on two small data sets, in a minute or two.
+
+    They need no download. The folder then holds two models, a picture and a report.
+    """
     from besnn.demo import run_demo
 
     run_demo(output, say=(lambda text: None) if quiet else typer.echo)
@@ -41,9 +45,56 @@ app = typer.Typer(
     help='Classifiers that say "I don\'t know this": train, calibrate, evaluate, score, serve.',
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-for command in (demo, train, wrap, calibrate, evaluate, score, serve, monitor, export, inspect, recipes):
-    app.command()(command)
+EXAMPLES: dict[Callable[..., None], str] = {
+    demo: """
+    besnn demo
+    besnn demo -o first-look
+    """,
+    train: """
+    besnn train photos/ -o photos.safetensors
+    besnn train wine.csv --label kind --alpha 0.01 -o wine.safetensors
+    """,
+    wrap: """
+    besnn wrap network.pt2 photos/ -o photos.safetensors
+    besnn wrap embeddings.parquet --label kind --alpha 0.01 -o detector.safetensors
+    """,
+    calibrate: """
+    besnn calibrate photos.safetensors recent-photos/
+    besnn calibrate wine.safetensors held-out.csv --alpha 0.1 -o careful.safetensors
+    """,
+    evaluate: """
+    besnn evaluate photos.safetensors --in test-photos/ --out strange-photos/
+    besnn evaluate wine.safetensors --in test.csv --out oil.csv vinegar.csv --report report.html
+    """,
+    score: """
+    besnn score photos.safetensors inbox/ -o scores.csv
+    besnn score wine.safetensors new.parquet -o scores.parquet --quiet
+    """,
+    serve: """
+    besnn serve photos.safetensors
+    besnn serve photos.safetensors --host 0.0.0.0 --port 80 --token-file token.txt
+    """,
+    monitor: """
+    besnn monitor scores.parquet --model photos.safetensors
+    besnn monitor today.csv --model photos.safetensors --state drift.json
+    """,
+    export: """
+    besnn export photos.safetensors
+    besnn export photos.safetensors --format torch -o photos.pt2
+    """,
+    inspect: """
+    besnn inspect photos.safetensors
+    besnn inspect photos.safetensors --json
+    """,
+    recipes: """
+    besnn recipes
+    besnn recipes images > mine.yaml
+    """,
+}
+for command, examples in EXAMPLES.items():
+    app.command(cls=Command, epilog=examples)(command)
 app.add_typer(data.app)
 
 

@@ -13,23 +13,30 @@ from besnn.cli.output import announce
 def calibrate(
     model: Model,
     data: Data,
-    alpha: Annotated[float, typer.Option(help="The false-alarm rate: the share of known inputs that may be flagged.")] = 0.05,
+    alpha: Annotated[float, typer.Option(metavar="RATE", help="The share of known inputs that may be flagged.")] = 0.05,
     delta: Annotated[
-        float | None, typer.Option(help="Hold alpha with probability 1 - delta over the draw of DATA, not on average.")
+        float | None,
+        typer.Option(metavar="RATE", help="Hold alpha with probability 1 - delta over the draw of DATA. (default: on average)"),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The model file to write. (default: in place)")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The model file to write. (default: MODEL)")
+    ] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Set a model's threshold from held-out data of the classes it knows; labels are not needed.
+    """Set a model's threshold from held-out data of known classes.
 
-    DATA must not have been used for training. At most a share ALPHA of inputs like those in DATA is then flagged.
+    Labels are not needed. DATA must not have been used for training. At most a share ALPHA of inputs like those in DATA is
+    then flagged.
     """
-    from besnn.cli.loading import load_detector, load_known
+    from besnn.cli.loading import check_data, check_output, load_detector, load_known, require_model
 
+    require_model(model)
+    check_data(data, quiet=quiet)
+    check_output("--output", output or model)
     detector = load_detector(model, device=device)
     dataset = load_known(detector, data, label=label, data_dir=data_dir)
     detector.calibrate(dataset.inputs, alpha, delta)

@@ -6,13 +6,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from besnn.cli.help import Command
 from besnn.cli.options import DataDir, Json, Quiet, complete_data
 from besnn.cli.output import announce
 
 if TYPE_CHECKING:
     from besnn.data import FileStatus
 
-app = typer.Typer(name="data", help="List, download and check the built-in data sets.")
+app = typer.Typer(name="data", help="List, download and check the built-in data sets.", rich_markup_mode=None)
+_LIST_EXAMPLES = """
+besnn data list
+besnn data list --json
+"""
+_FETCH_EXAMPLES = """
+besnn data fetch fashion-mnist mnist:test
+besnn data fetch cifar10 --data-dir /big/disk
+"""
+_VERIFY_EXAMPLES = """
+besnn data verify
+besnn data verify mnist --data-dir /big/disk
+"""
 _NAME_HELP = "Built-in names, such as mnist or mnist:test."
 
 
@@ -22,9 +35,9 @@ def _data(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@app.command("list")
+@app.command("list", cls=Command, epilog=_LIST_EXAMPLES)
 def list_sets(data_dir: DataDir = None, json: Json = False) -> None:
-    """Show the built-in data sets and the folder where they are expected."""
+    """List the built-in data sets, and the folder where they are expected."""
     from besnn.data import available, data_root
 
     sets: list[dict[str, object]] = []
@@ -39,31 +52,37 @@ def list_sets(data_dir: DataDir = None, json: Json = False) -> None:
     announce({"folder": str(root), "sets": sets}, [*lines, f"folder: {root}"], as_json=json, quiet=False)
 
 
-@app.command()
+@app.command(cls=Command, epilog=_FETCH_EXAMPLES)
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=_NAME_HELP, autocompletion=complete_data)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME ...", help=_NAME_HELP, autocompletion=complete_data)],
     data_dir: DataDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download missing files from their official addresses and check them; an interrupted download resumes."""
+    """Download missing files of built-in sets, and check them.
+
+    They come from their official addresses. An interrupted download resumes.
+    """
     from besnn.data import fetch as fetch_set
 
     progress = sys.stderr.isatty() and not quiet
     _show({name: fetch_set(name, data_dir, progress=progress) for name in names}, json, quiet)
 
 
-@app.command()
+@app.command(cls=Command, epilog=_VERIFY_EXAMPLES)
 def verify(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help=f"{_NAME_HELP} (default: all that are there)", autocompletion=complete_data),
+        typer.Argument(metavar="[NAME ...]", help=f"{_NAME_HELP} (default: all that are there)", autocompletion=complete_data),
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare files with the official ones. Fail if one was altered, or if a set that was named is missing."""
+    """Compare files with the official ones.
+
+    The command fails if one was altered, or if a set that was named is missing.
+    """
     from besnn.data import Status, available
     from besnn.data import verify as verify_set
     from besnn.errors import DataError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.options import DATA_HELP, DataDir, Device, Label, Model, Quiet, complete_data
-from besnn.cli.output import announce, note
+from besnn.cli.output import announce, counting_progress, note
 
 if TYPE_CHECKING:
     from besnn.detector import Detector
@@ -26,7 +26,7 @@ def evaluate(
         list[str],
         typer.Option("--out", metavar="DATA", help="Data that should be flagged; repeatable.", autocompletion=complete_data),
     ],
-    more_unknown: Annotated[list[str] | None, typer.Argument(metavar="[DATA]...", help="More sets for --out.")] = None,
+    more_unknown: Annotated[list[str] | None, typer.Argument(metavar="[DATA ...]", help="More sets for --out.")] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - for standard output.")
     ] = None,
@@ -36,28 +36,24 @@ def evaluate(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate a model on held-out known data and on data that it should flag."""
-    from besnn.cli.loading import input_names, load_detector, load_inputs, load_known, refuse_to_overwrite, set_name
+    """Measure a model on known data and on data that it should flag."""
+    from besnn.cli.loading import check_data, check_output, load_detector, require_model
     from besnn.errors import InputError
-    from besnn.evaluation.report import write_report
-    from besnn.training.record import provenance, write_record
 
+    require_model(model)
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--report {str(report)!r}: its name must end in .html")
     specs = dict.fromkeys([*unknown, *(more_unknown or [])])
+    check_data(known, *specs, quiet=quiet)
     for option, written in {"--json": json, "--report": report}.items():
         if written is not None:
-            refuse_to_overwrite(option, written, model, known, *specs)
+            check_output(option, written, model, known, *specs)
+    from besnn.evaluation.report import write_report
+    from besnn.training.record import write_record
+
     began = time.monotonic()
     detector = load_detector(model, calibrated=True, device=device)
-    evaluation = detector.evaluate(
-        load_known(detector, known, label=label, data_dir=data_dir),
-        {set_name(spec): load_inputs(detector, spec, label=None, data_dir=data_dir) for spec in specs},
-        title=model.stem,
-        known_name=set_name(known),
-        input_names={set_name(spec): names for spec in (known, *specs) if (names := input_names(detector, spec))},
-        provenance=provenance({}, detector.device),
-    )
+    evaluation = _evaluate(detector, model, known, list(specs), label, data_dir, quiet)
     record = {} if json is None else _record(detector, evaluation, time.monotonic() - began)
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +63,27 @@ def evaluate(
         write_record(json, record)
         note(f"wrote {json}", quiet=quiet)
     announce(record, [*evaluation.summary(), *_separation(evaluation)], as_json=json == STANDARD_OUTPUT, quiet=quiet)
+
+
+def _evaluate(
+    detector: "Detector", model: Path, known: str, specs: list[str], label: str | None, data_dir: Path | None, quiet: bool
+) -> "Evaluation":
+    """Load the data, and evaluate with a bar that counts inputs."""
+    from besnn.cli.loading import input_names, load_inputs, load_known, set_name
+    from besnn.training.record import provenance
+
+    labelled = load_known(detector, known, label=label, data_dir=data_dir)
+    unknown = {set_name(spec): load_inputs(detector, spec, label=None, data_dir=data_dir) for spec in specs}
+    with counting_progress(quiet, sum(map(len, [labelled, *unknown.values()]))) as progress:
+        return detector.evaluate(
+            labelled,
+            unknown,
+            title=model.stem,
+            known_name=set_name(known),
+            input_names={set_name(spec): names for spec in (known, *specs) if (names := input_names(detector, spec))},
+            provenance=provenance({}, detector.device),
+            progress=progress,
+        )
 
 
 def _record(detector: "Detector", evaluation: "Evaluation", seconds: float) -> dict[str, object]:

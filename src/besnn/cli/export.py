@@ -21,18 +21,24 @@ def export(
     model: Model,
     form: Annotated[Format, typer.Option("--format", help="A file for ONNX Runtime, or a torch.export program.")] = Format.ONNX,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write. (default: MODEL with .onnx or .pt2)")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write. (default: MODEL.onnx or MODEL.pt2)"),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model as one graph, from raw inputs to label, probabilities, score, p-value and flag, for any batch size."""
-    from besnn.cli.loading import load_detector, refuse_to_overwrite
+    """Write a model as one graph for ONNX Runtime or torch.
+
+    The graph goes from raw inputs to label, probabilities, score, p-value and flag, for any batch size.
+    """
+    from besnn.cli.loading import check_output, load_detector, require_model
+
+    output = output or Path(model).with_suffix(".onnx" if form is Format.ONNX else ".pt2")
+    require_model(model)
+    check_output("--output", output, model)
     from besnn.export import OPSET
     from besnn.export import export as export_detector
 
-    output = output or Path(model).with_suffix(".onnx" if form is Format.ONNX else ".pt2")
-    refuse_to_overwrite("--output", output, model)
     detector = load_detector(model, calibrated=True)
     export_detector(detector, output, form.value)
     facts = {"output": str(output), "format": form.value, "bytes": output.stat().st_size}

@@ -14,7 +14,10 @@ _SHOWN_CLASSES = 10
 
 
 def inspect(model: Model, json: Json = False) -> None:
-    """Show what a model file holds: method, inputs, classes, score, calibration, recipe and provenance."""
+    """Show what a model file holds.
+
+    That is its method, inputs, classes, score, calibration, recipe and provenance.
+    """
     from besnn.cli.loading import load_detector
 
     detector = load_detector(model)
@@ -108,10 +111,11 @@ def guarantee(calibration: Mapping[str, Any] | None) -> str:
 
 
 def _score(name: str, layer: str | None) -> str:
-    """Return a score with its layers; a density at one of several layers already has its layer in its name."""
-    from besnn.detection.densities import density_kind, name_at_layer
+    """Return a score with the layers it looks at; a density at one of several layers already has its layer in its name."""
+    from besnn.detection.densities import density_kind
 
-    return name if layer is None or density_kind(name) != name else name_at_layer(name, layer)
+    own = layer is None or density_kind(name) != name
+    return name if own else f"{name}, from features of the network's layer {layer}"
 
 
 def _inputs(shape: list[int]) -> str:

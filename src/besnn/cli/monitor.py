@@ -23,17 +23,20 @@ def monitor(
         Path | None,
         typer.Option(metavar="MODEL", help="The model that made the scores, to compare them with its calibration scores."),
     ] = None,
-    alarm_level: Annotated[float, typer.Option(help="L: a false alarm has a probability of at most 1/L.")] = 100.0,
-    window: Annotated[int, typer.Option(help="How many recent inputs the rate of unknown ones is measured over.")] = 1000,
+    alarm_level: Annotated[float, typer.Option(metavar="L", help="A false alarm has a probability of at most 1/L.")] = 100.0,
+    window: Annotated[
+        int, typer.Option(metavar="N", help="How many recent inputs the rate of unknown ones is measured over.")
+    ] = 1000,
     state: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file that keeps the stream, to continue it; needs --model.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Detect drift in a stream of inputs, with a bound on the probability of ever raising a false alarm.
+    """Raise an alarm when a stream of inputs drifts.
 
-    Without --model, only a change within SCORES is visible, not one before its first row.
+    The probability of ever raising a false alarm is bounded. Without --model, only a change within SCORES is visible, not one
+    before its first row.
     """
     from besnn.cli.loading import load_detector
     from besnn.errors import InputError

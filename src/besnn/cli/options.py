@@ -56,7 +56,7 @@ Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as b
 Data = Annotated[str, typer.Argument(metavar="DATA", help=f"{DATA_HELP.capitalize()}.", autocompletion=complete_data)]
 Label = Annotated[
     str | None,
-    typer.Option("--label", metavar="COLUMN", help="The class column of a table. (default: the recipe's, usually `label`)"),
+    typer.Option("--label", metavar="COLUMN", help="The class column of a table. (default: the one of training, else `label`)"),
 ]
 DataDir = Annotated[
     Path | None,

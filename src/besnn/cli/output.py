@@ -5,6 +5,8 @@ The outcome goes to standard output; progress and errors go to standard error. A
 
 import json
 import os
+import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from besnn.training.progress import Reporter
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+_JARGON = {"a valid integer.*": "a whole number", "a valid number.*": "a number", "(greater|less) than": r"a number \1 than"}
 
 
 def announce(facts: Mapping[str, object], sentences: Iterable[str], *, as_json: bool, quiet: bool) -> None:
@@ -50,25 +53,39 @@ def note(text: str, *, quiet: bool) -> None:
         typer.echo(text, err=True)
 
 
-def training_progress(quiet: bool) -> "Reporter":
+def command_line(*words: object) -> str:
+    """Return a command to copy into a shell, with quotation marks where they are needed.
+
+    >>> command_line("besnn", "inspect", "my model.safetensors")
+    "besnn inspect 'my model.safetensors'"
+    """
+    return shlex.join(map(str, words))
+
+
+def training_progress(quiet: bool, verbose: bool) -> "Reporter":
     """Return a reporter that prints a bar and one line per epoch on standard error; a silent one if quiet."""
     from rich.console import Console
 
     from besnn.training.progress import ProgressBar, Reporter
 
-    return Reporter() if quiet else ProgressBar(Console(stderr=True))
+    return Reporter() if quiet else ProgressBar(Console(stderr=True), verbose)
 
 
 @contextmanager
-def counting_progress(quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show a running count of inputs on a terminal; yields a function to call with the number of further inputs."""
+def counting_progress(quiet: bool, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a running count of inputs on a terminal, with their total and the time left if the total is known.
+
+    Yields a function to call with the number of further inputs.
+    """
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.completed:,} inputs"), TimeElapsedColumn()
+    known = BarColumn(), TextColumn("{task.completed:,} of {task.total:,} inputs"), TimeRemainingColumn()
+    unknown = SpinnerColumn(), TextColumn("{task.completed:,} inputs"), TimeElapsedColumn()
+    columns = unknown if total is None else known
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
+        task = bar.add_task("", total=total)
         yield lambda more: bar.advance(task, more)
 
 
@@ -101,12 +118,16 @@ def explain(error: Exception) -> tuple[int, str]:
         return (WRONG_USE if isinstance(error, InputError | NotReadyError) else FAILED), one_line(error)
     if hasattr(error, "format_message"):  # wrong use, found by typer: some versions vendor click, so there is no class to name
         context = getattr(error, "ctx", None)
-        return WRONG_USE, f"{one_line(error.format_message())} (see {context.command_path if context else 'besnn'} --help)"
+        message = one_line(error.format_message())
+        for jargon, words in _JARGON.items():
+            message = re.sub(f"Input should be {jargon}", f"give {words}", message)
+        return WRONG_USE, f"{message} (see {context.command_path if context else 'besnn'} --help)"
     if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer
         return INTERRUPTED, ""
     if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported yet
         return FAILED, "the GPU is out of memory: use --device cpu, or stop what else runs on it"
     if isinstance(error, OSError):
-        return FAILED, one_line(error)
+        where = f"{error.filename}: " if error.filename else ""
+        return FAILED, one_line(f"{where}{error.strerror or one_line(error)}")
     name = f"{type(error).__name__}: {one_line(str(error))}".rstrip(": ")
     return FAILED, f"unexpected {name}; this is a bug: please report it with the traceback that BESNN_DEBUG=1 shows"

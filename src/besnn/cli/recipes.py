@@ -34,7 +34,10 @@ def recipes(
     reference: Annotated[bool, typer.Option("--reference", help="Print every setting of a recipe, as Markdown.")] = False,
     json: Json = False,
 ) -> None:
-    """List the recipes that come with besnn, or print one (with --json: including all defaults)."""
+    """List the recipes that come with besnn, or print one.
+
+    With --json a recipe is printed with all its defaults.
+    """
     from besnn.recipe.reading import recipe_text
     from besnn.training import load_recipe, shipped_recipes
 

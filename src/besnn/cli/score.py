@@ -40,30 +40,38 @@ def score(
     ],
     engine: Annotated[Engine, typer.Option(help="Where to run: in this process, or on a Ray cluster.")] = Engine.LOCAL,
     address: Address = None,
-    workers: Annotated[int | None, typer.Option(help="Processes on Ray. (default: one per core or GPU)", min=1)] = None,
-    gpus_per_worker: Annotated[float | None, typer.Option(help="GPUs per process, such as 0.5. (default: 0)", min=0)] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes on Ray. (default: one per core or GPU)", min=1)
+    ] = None,
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(metavar="N", help="GPUs per process, such as 0.5. (default: 0)", min=0)
+    ] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score every input into a file, one row each, in order: input, label, probability, score, p_value, is_ood, error.
+    """Say of every input which class it is and whether it is unknown.
 
-    Inputs are streamed, so there may be any number of them. An input that cannot be scored gets a row that says why.
+    The output has one row per input, in order: input, label, probability, score, p_value, is_ood, error. Inputs are streamed,
+    so there may be any number of them. An input that cannot be scored gets a row that says why.
     """
     from besnn.batch import require_table_path, score_file
-    from besnn.cli.loading import kind_of_data, label_of, load_detector, refuse_to_overwrite
+    from besnn.cli.loading import check_data, check_output, label_of, load_detector, require_model
+    from besnn.data.sources import count_inputs
 
     ray_options = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}
     check_engine(engine, "data", device, ray_options)
     if engine is Engine.LOCAL:
         require_table_path(Path(output))
-        kind_of_data(source)
-        refuse_to_overwrite("--output", output, source, model)
+        check_data(source, quiet=quiet)
+        check_output("--output", output, source, model)
+    require_model(model)
     detector = load_detector(model, calibrated=True, device=device if engine is Engine.LOCAL else "cpu")
     label = label or label_of(detector)
-    with counting_progress(quiet) as progress:
+    total = count_inputs(source) if engine is Engine.LOCAL else None
+    with counting_progress(quiet, total) as progress:
         if engine is Engine.LOCAL:
             tally = score_file(detector, source, Path(output), label=label, data_dir=data_dir, progress=progress)
         else:

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 def serve(
     model: Model,
-    host: Annotated[str, typer.Option(help="The address to listen on; the default is for this machine only.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes any free one.", min=0, max=65535)] = 8000,
-    workers: Annotated[int, typer.Option(help="Processes, each with the model; one that dies is replaced.", min=1)] = 1,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on; the default is for this machine only.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", help="The port to listen on; 0 takes any free one.", min=0, max=65535)
+    ] = 8000,
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="Processes, each with the model; one that dies is replaced.", min=1)
+    ] = 1,
     token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Holds the token that clients must send.")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen on a public address without a token: anyone may use the service.")
@@ -42,18 +48,26 @@ def serve(
     device: Device = "auto",
     engine: Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")] = Engine.LOCAL,
     address: Address = None,
-    replicas: Annotated[int | None, typer.Option(help="Processes on Ray, each with the model. (default: 1)", min=1)] = None,
-    max_replicas: Annotated[int | None, typer.Option(help="Most processes that Ray may start under load.", min=1)] = None,
-    gpus_per_replica: Annotated[float | None, typer.Option(help="GPUs per process, such as 0.5. (default: 0)", min=0)] = None,
+    replicas: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes on Ray, each with the model. (default: 1)", min=1)
+    ] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option(metavar="N", help="Most processes under load. (default: --replicas)", min=1)
+    ] = None,
+    gpus_per_replica: Annotated[
+        float | None, typer.Option(metavar="N", help="GPUs per process, such as 0.5. (default: 0)", min=0)
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Serve a model over HTTP, with a page to try it at `/`, until stopped.
+    """Answer requests over HTTP with a model, until stopped.
 
-    POST /v1/predict takes JSON arrays and images, /v2 speaks the Open Inference Protocol, /metrics is for Prometheus, and
-    /openapi.json describes them. A cluster at --address keeps serving after this command has ended; run the command again with
-    another model to replace the model without downtime.
+    A page to try it is at `/`. POST /v1/predict takes JSON arrays and images, /v2 speaks the Open Inference Protocol, /metrics
+    is for Prometheus, and /openapi.json describes them. A cluster at --address keeps serving after this command has ended; run
+    the command again with another model to replace the model without downtime.
     """
-    from besnn.cli.loading import load_detector
+    from besnn.cli.loading import load_detector, require_model
+
+    require_model(model)
     from besnn.serve.settings import access_settings, parse_settings, served_name
 
     names = "--address", "--replicas", "--max-replicas", "--gpus-per-replica"
@@ -96,5 +110,5 @@ def _examples(detector: "Detector", spec: str | None, data_dir: Path | None) -> 
 
     source = "" if detector.recipe is None else detector.recipe.data.source.partition(":")[0]
     if spec is None and source in {info.name for info in available() if not info.files}:
-        spec = source
+        spec = f"{source}:test"  # the built-in set, whatever folders there are
     return [] if spec is None else choose_examples(detector, load_known(detector, spec, label=None, data_dir=data_dir).inputs)

@@ -7,7 +7,7 @@ import typer
 
 from besnn.cli.inspect import facts_of, in_words
 from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data, complete_method
-from besnn.cli.output import FAILED, announce, count, training_progress
+from besnn.cli.output import FAILED, announce, command_line, count, note, training_progress
 
 if TYPE_CHECKING:
     from lightning import Fabric
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from besnn.training import Recipe
     from besnn.training.batches import Data
     from besnn.training.fit import Fitted
+
+_RECIPES = "(default: the recipe's)"
 
 
 def train(
@@ -26,86 +28,120 @@ def train(
             autocompletion=complete_data,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")],
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change any setting, such as training.epochs=5; repeatable."),
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Train another method, such as softmax or duq.", autocompletion=complete_method),
+        typer.Option(metavar="NAME", help=f"Another method, such as softmax. {_RECIPES}", autocompletion=complete_method),
     ] = None,
-    members: Annotated[int | None, typer.Option(help="The number of ensemble members.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="The number of passes over the data, after any pretraining.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same model.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="The false-alarm rate to calibrate to.")] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The class column of a table.")] = None,
+    members: Annotated[int | None, typer.Option(metavar="N", help=f"The number of ensemble members. {_RECIPES}")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(metavar="N", help=f"The number of passes over the data, after any pretraining. {_RECIPES}")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help=f"The same seed gives the same model. {_RECIPES}")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(metavar="RATE", help=f"The share of known inputs that may be flagged. {_RECIPES}")
+    ] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The class column of a table. (default: label)")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out images and rows that cannot be read, and say how many.")
+    ] = False,
     data_dir: DataDir = None,
-    run_folder: Annotated[Path | None, typer.Option(help="The folder for checkpoints and logs. (default: OUTPUT.run)")] = None,
+    run_folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The folder for checkpoints and logs. (default: OUTPUT.run)")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run; the model is the same.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Start again where a stopped run was, and drop that run.")] = False,
     device: Device = "auto",
-    devices: Annotated[int, typer.Option(help="The number of devices, or of processes on the CPU.", min=1)] = 1,
-    strategy: Annotated[str, typer.Option(help="How several devices share the work, by Lightning's names.")] = "auto",
+    devices: Annotated[int, typer.Option(metavar="N", help="The number of devices, or of processes on the CPU.", min=1)] = 1,
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="How several devices share the work, by Lightning's names.")
+    ] = "auto",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all terms of the loss for every epoch.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model, choose its score and calibrate it, each on its own part of the data.
+    """Train a model on your data, and calibrate it.
 
-    Settings are applied in this order: the recipe, --method, the other options, --set.
+    Training, the choice of the score that recognises unknown inputs, and calibration use different parts of the data. Settings
+    are applied in this order: the recipe, --method, the other options, --set.
     """
-    from besnn.cli.loading import choose_recipe, refuse_to_overwrite, setting
-    from besnn.recipe.reading import method_overrides
-    from besnn.training import make_fabric
+    from besnn.cli.loading import check_label, check_output, choose_recipe, setting
 
+    check_output("--output", output, what)
+    check_label(what, label, overrides or [])
     named = {"method.members": members, "training.epochs": epochs, "training.seed": seed, "calibration.alpha": alpha}
     given = [setting(field, value) for field, value in {**named, "data.label": label}.items() if value is not None]
-    replaced = [] if method is None else method_overrides(choose_recipe(what), method)
+    replaced = []
+    if method is not None:
+        recipe = choose_recipe(what)
+        from besnn.recipe.reading import method_overrides
+
+        replaced = method_overrides(recipe, method)
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
-    run_folder, checkpoints = _open_run(output, run_folder, resume)
-    refuse_to_overwrite("--output", output, *filter(None, (recipe.data.source, recipe.backbone.weights)))
-    data = _load(recipe, data_dir)
+    run_folder = run_folder or output.with_name(f"{output.name}.run")
+    _check_run(run_folder, resume, restart, quiet)
+    check_output("--output", output, *filter(None, (recipe.data.source, recipe.backbone.weights)))
+    data = _load(recipe, data_dir, skip_bad, quiet)
+    from besnn.training import make_fabric  # slow to import, so everything that can be wrong so far has been checked
+
     fabric = make_fabric(recipe.training.precision, device, devices, strategy)
-    fitted = _fit(recipe, data, fabric, run_folder, resume, quiet)
+    fitted = _fit(recipe, data, fabric, run_folder, resume, quiet, verbose)
     if fabric.is_global_zero:
         fitted.detector.save(output)
-        for checkpoint in checkpoints:
+        for checkpoint in _checkpoints(run_folder):
             checkpoint.unlink(missing_ok=True)
         announce(*_outcome(fitted, output, run_folder), as_json=json, quiet=quiet)
 
 
-def _open_run(output: Path, run_folder: Path | None, resume: bool) -> tuple[Path, list[Path]]:
-    """Return the run's folder and checkpoints; refuse to throw an unfinished run away."""
+def _checkpoints(run_folder: Path) -> list[Path]:
+    """Return the checkpoints of an unfinished run: its own, and that of the plain network it starts from."""
+    return sorted(run_folder.rglob("checkpoint.safetensors"))
+
+
+def _check_run(run_folder: Path, resume: bool, restart: bool, quiet: bool) -> None:
+    """Refuse to throw an unfinished run away unasked; say so if there is nothing to resume."""
     from besnn.errors import InputError
-    from besnn.training.checkpoint import checkpoint_in
-    from besnn.training.pretrain import plain_folder
 
-    if output.is_dir():
-        raise InputError(f"--output {output} is a folder: give the model file to write, such as {output / 'model.safetensors'}")
-    run_folder = run_folder or output.with_name(f"{output.name}.run")
-    checkpoints = [checkpoint_in(folder) for folder in (run_folder, plain_folder(run_folder))]
-    left = [str(checkpoint) for checkpoint in checkpoints if checkpoint.exists()]
-    if left and not resume:
-        rest = " and ".join(left)
-        raise InputError(f"{run_folder} holds an unfinished run: continue it with --resume, or remove {rest} to start anew")
-    return run_folder, checkpoints
+    if resume and restart:
+        raise InputError("--resume continues a run and --restart drops it: give one of them")
+    if _checkpoints(run_folder) and not (resume or restart):
+        raise InputError(f"{run_folder} holds an unfinished run: continue it with --resume, or drop it with --restart")
+    if resume and not _checkpoints(run_folder):
+        note(f"{run_folder} holds nothing to resume: starting from the beginning", quiet=quiet)
 
 
-def _load(recipe: "Recipe", data_dir: Path | None) -> "Data":
-    from besnn.cli.loading import kind_of_data
-    from besnn.data import ImageSpec, load_or_stream
+def _load(recipe: "Recipe", data_dir: Path | None, skip_bad: bool, quiet: bool) -> "Data":
+    from besnn.cli.loading import check_data
+    from besnn.data import ImageSpec, load_or_stream, require_classes
 
-    kind_of_data(recipe.data.source)
+    source = recipe.data.source
+    check_data(source, quiet=quiet)
     image = None if recipe.data.image is None else ImageSpec(recipe.data.image.size, recipe.data.image.channels)
-    return load_or_stream(recipe.data.source, data_dir=data_dir, label=recipe.data.label, image=image)
+    data = load_or_stream(source, data_dir=data_dir, label=recipe.data.label, image=image, skip_bad=skip_bad)
+    if data.note:
+        note(data.note, quiet=quiet)
+    if recipe.data.classes is None:
+        require_classes(data)  # sooner than training would, which takes seconds to import
+    return data
 
 
-def _fit(recipe: "Recipe", data: "Data", fabric: "Fabric", run_folder: Path, resume: bool, quiet: bool) -> "Fitted":
+def _fit(
+    recipe: "Recipe", data: "Data", fabric: "Fabric", run_folder: Path, resume: bool, quiet: bool, verbose: bool
+) -> "Fitted":
     from besnn.errors import BesnnError, DataError
     from besnn.training.fit import fit_detector
 
-    reporter = training_progress(quiet or not fabric.is_global_zero)
+    reporter = training_progress(quiet or not fabric.is_global_zero, verbose)
     try:
         return fit_detector(recipe, data, fabric=fabric, run_folder=run_folder, resume=resume, reporter=reporter)
+    except KeyboardInterrupt:
+        if _checkpoints(run_folder):
+            note("stopped: the same command with --resume continues", quiet=quiet)
+        raise
     except BesnnError as error:
         if fabric.is_global_zero or isinstance(error, DataError):
             raise
@@ -114,6 +150,8 @@ def _fit(recipe: "Recipe", data: "Data", fabric: "Fabric", run_folder: Path, res
 
 def _outcome(fitted: "Fitted", output: Path, run_folder: Path) -> tuple[dict[str, object], list[str]]:
     """Return the outcome of a run, as facts and in words."""
+    from besnn.detection.conformal import FEW_SCORES
+
     detector, history = fitted.detector, fitted.history
     stops_early = detector.recipe is not None and detector.recipe.training.patience is not None
     kept = min(history, key=lambda row: row["validation_loss"]) if stops_early else history[-1]
@@ -123,4 +161,8 @@ def _outcome(fitted: "Fitted", output: Path, run_folder: Path) -> tuple[dict[str
     words = [f"trained {count(len(history), 'epoch')} in {facts['seconds']} s; logs are in {run_folder}", *in_words(facts)]
     if accuracy is not None:
         words.append(f"accuracy     {100 * accuracy:.1f} % on held-out validation data")
-    return facts, [*words, f"wrote {output}: try besnn score {output} INPUT -o scores.csv"]
+    if (calibrated := facts["calibration"]) and calibrated["inputs"] < FEW_SCORES:
+        command = command_line("besnn", "calibrate", output, "DATA")
+        few = f"only {count(calibrated['inputs'], 'input')} set the threshold, so it may miss unknown inputs"
+        words.append(f"caution      {few}: if you have {FEW_SCORES} or more, run {command}")
+    return facts, [*words, f"wrote {output}: try {command_line('besnn', 'score', output, 'INPUT', '-o', 'scores.csv')}"]

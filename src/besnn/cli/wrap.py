@@ -7,7 +7,7 @@ import typer
 
 from besnn.cli.inspect import facts_of, in_words
 from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data
-from besnn.cli.output import announce, note
+from besnn.cli.output import announce, command_line, note
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +26,7 @@ def wrap(
             metavar="NETWORK", help="A torch.export program (.pt2), an .onnx graph, or a table of embeddings (.parquet, .csv)."
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")],
     data: Annotated[
         str | None,
         typer.Argument(metavar="[DATA]", help=f"Labelled data of its classes: {DATA_HELP}.", autocompletion=complete_data),
@@ -35,36 +35,52 @@ def wrap(
         str | None,
         typer.Option(metavar="DATA", help="Data that the network was not trained on. (default: a fifth of DATA is held out)"),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="The false-alarm rate to calibrate to.")] = 0.05,
-    delta: Annotated[float | None, typer.Option(help="Hold alpha with probability 1 - delta, not on average.")] = None,
-    score: Annotated[str, typer.Option(help="The score that decides; auto takes the best one on made-up outliers.")] = "auto",
+    alpha: Annotated[float, typer.Option(metavar="RATE", help="The share of known inputs that may be flagged.")] = 0.05,
+    delta: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", help="Hold alpha with probability 1 - delta over held-out data. (default: on average)"),
+    ] = None,
+    score: Annotated[
+        str, typer.Option(metavar="NAME", help="The score that decides; auto takes the best one on made-up outliers.")
+    ] = "auto",
     layer: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A layer to look at; repeatable. (default: found by itself)")
     ] = None,
-    mean: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Of pixels from 0 to 1, such as 0.5,0.4,0.4.")] = None,
-    std: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Likewise.")] = None,
-    size: Annotated[int | None, typer.Option(help="Load images at this height and width. (default: the network's)")] = None,
+    mean: Annotated[
+        str | None, typer.Option(metavar="NUMBERS", help="Of pixels from 0 to 1, such as 0.5,0.4,0.4. (default: 0)")
+    ] = None,
+    std: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Likewise. (default: 1)")] = None,
+    size: Annotated[
+        int | None, typer.Option(metavar="N", help="Load images at this height and width. (default: the network's)")
+    ] = None,
     classes: Annotated[
         str | None, typer.Option(metavar="NAMES", help="The network's classes in its order, such as cat,dog. (default: DATA's)")
     ] = None,
-    memory: Annotated[int, typer.Option(help="The most MiB that the score may take.", min=1)] = 64,
+    memory: Annotated[int, typer.Option(metavar="N", help="The most MiB that the score may take.", min=1)] = 64,
     label: Annotated[str, typer.Option(metavar="COLUMN", help="The class column of a table.")] = "label",
     data_dir: DataDir = None,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a calibrated detector of a trained network, which stays as it is; its scores are chosen and its threshold set.
+    """Make a calibrated detector of a trained network, which stays as it is.
 
-    The guarantee holds for inputs like the held-out ones, which the network must not have been trained on.
+    Its scores are chosen and its threshold is set, without training. The guarantee holds for inputs like the held-out ones,
+    which the network must not have been trained on.
     """
+    from besnn.cli.loading import check_data, check_output
+    from besnn.errors import InputError
+
+    if not network.is_file():
+        raise InputError(f"{network} does not exist: give a .pt2, an .onnx or a table of embeddings")
+    read = [spec for spec in (data, held_out) if spec is not None]
+    check_output("--output", output, network, *read)
+    check_data(*read, quiet=quiet)
     from besnn import wrap as wrap_network
     from besnn.checks import choose_device
-    from besnn.cli.loading import refuse_to_overwrite
     from besnn.data import Dataset
     from besnn.training.batches import Data
 
-    refuse_to_overwrite("--output", output, network, *filter(None, (data, held_out)))
     place = choose_device(device)
     known: Data
     loaded, shape, program = _network(network)
@@ -104,8 +120,6 @@ def _network(path: Path) -> tuple["nn.Module | None", tuple[int, ...], bytes | N
     from besnn.model.program import load_program
     from besnn.wrapping.onnx_graph import load_onnx
 
-    if not path.is_file():
-        raise InputError(f"{path} does not exist: give a .pt2, an .onnx or a table of embeddings")
     match suffix := path.suffix.lower():
         case ".pt2":
             return load_program(path.read_bytes(), str(path))
@@ -128,13 +142,12 @@ def _data(
     folder: Path | None,
 ) -> "tuple[Data, Dataset | None]":
     """Load the data at the network's input size."""
-    from besnn.cli.loading import kind_of_data
     from besnn.data import ImageSpec, load, load_or_stream
     from besnn.errors import InputError
 
     if data is None:
-        raise InputError(f"there is no data for {network}: besnn wrap {network} DATA -o OUTPUT")
-    kind_of_data(data)
+        command = command_line("besnn", "wrap", network, "DATA", "-o", "OUTPUT")
+        raise InputError(f"there is no data for {network}: {command}")
     image = None
     if len(shape) == 3:
         channels, height, width = shape
@@ -190,4 +203,4 @@ def _outcome(detector: "Detector", output: Path) -> tuple[dict[str, Any], list[s
         facts["accuracy"] = accuracy
         words.append(f"accuracy     {100 * accuracy:.1f} % of the labels; if that is low, check --mean, --std and --classes")
     words += [f"auroc        {table[name]:.4f} on made-up outliers by {name}" for name in best]
-    return facts, [*words, f"wrote {output}: try besnn score {output} INPUT -o scores.csv"]
+    return facts, [*words, f"wrote {output}: try {command_line('besnn', 'score', output, 'INPUT', '-o', 'scores.csv')}"]

@@ -16,6 +16,9 @@ Inputs: TypeAlias = NDArray[np.uint8 | np.float32]
 """Images `uint8 [n, c, h, w]`, or a table `float32 [n, d]`."""
 
 
+MANY_CLASSES = 10  # of so many or more, each must have a few rows, or they are no classes
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Inputs with their labels, names and provenance.
@@ -29,6 +32,7 @@ class Dataset:
         feature_names: the names of a table's columns; empty for images and for arrays without names.
         note: what a reader of results must know, such as that a file holds only a part of the official one.
         lost: which column float32 cannot hold, so that nothing can be learned from it; empty if it holds all.
+        weights: how often training draws each row, relative to the others, `[n]`; None for equally often.
 
     >>> points = Dataset(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), ("left", "right"), name="points")
     >>> len(points), points.is_image, [len(part) for part in points.split(0.5)]
@@ -43,6 +47,7 @@ class Dataset:
     feature_names: tuple[str, ...] = ()
     note: str = ""
     lost: str = ""
+    weights: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         image, table = np.dtype(np.uint8), np.dtype(np.float32)
@@ -73,7 +78,9 @@ class Dataset:
     def subset(self, indices: Sequence[int] | NDArray[np.integer]) -> "Dataset":
         """Return the rows at `indices`, in that order."""
         rows = np.asarray(indices, dtype=np.int64)
-        return replace(self, inputs=self.inputs[rows], labels=None if self.labels is None else self.labels[rows])
+        labels = None if self.labels is None else self.labels[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(self, inputs=self.inputs[rows], labels=labels, weights=weights)
 
     def split(self, *sizes: int | float, seed: int = 0, stratify: bool = True) -> tuple["Dataset", ...]:
         """Split into one part per size and a last part with the rest; a size is a share (float) or a number of rows (int).
@@ -159,11 +166,31 @@ def rows_of_classes(
 def require_classes(dataset: "Dataset | StreamingFolder") -> NDArray[np.int64]:
     """Return the labels `[n]` of a set that a classifier can be trained on, or raise an error that says what is missing."""
     if dataset.labels is None:
-        raise InputError(f"{dataset.name} has no labels: give one sub-folder per class, or name the class column")
+        names = dataset.feature_names if isinstance(dataset, Dataset) else ()
+        columns = f" (it has {', '.join(names)})" if names else ""
+        fix = f"give one sub-folder per class, or name a table's class column with --label{columns}"
+        raise InputError(f"{dataset.name} has no labels: {fix}")
     present = np.unique(dataset.labels)
-    if len(present) < 2:
-        classes = ", ".join(dataset.class_names[label] for label in present)
-        raise InputError(f"{dataset.name} has only one class ({classes}): a classifier needs two or more")
+    classes = [dataset.class_names[label] for label in present]
+    per_class = len(dataset) / len(present)
+    if len(present) >= MANY_CLASSES and per_class < (20 if _are_fractions(classes) else 3):
+        found = f"{len(present):,} classes, such as {', '.join(classes[:3])}, in {len(dataset):,} rows"
+        raise InputError(f"{dataset.name} has {found}: those are numbers or identifiers; name a class column with --label")
     if isinstance(dataset, Dataset) and dataset.lost:
         raise InputError(f"{dataset.name}: {dataset.lost}")
     return dataset.labels
+
+
+def _are_fractions(names: Sequence[str]) -> bool:
+    """Whether class names are all numbers, and some of them not whole: a quantity rather than a class."""
+    try:
+        return not all(float(name).is_integer() for name in names)
+    except ValueError:
+        return False
+
+
+def varies_within_classes(dataset: Dataset) -> bool:
+    """Whether any row differs from another of its class; otherwise feature densities have no width."""
+    assert dataset.labels is not None
+    _, first, place = np.unique(dataset.labels, return_index=True, return_inverse=True)
+    return bool((dataset.inputs != dataset.inputs[first[place]]).any())

@@ -13,6 +13,9 @@ from torch import Tensor
 from besnn.checks import Numbers, as_floating, as_integers, check_fractions, is_fraction, like
 from besnn.errors import InputError
 
+FEW_SCORES = 100
+"""Fewer calibration scores leave a threshold uncertain enough to say so."""
+
 Groups = Tensor | Sequence[int] | NDArray[Any]
 
 
@@ -101,14 +104,8 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
     P(Beta(j, n+1−j) ≤ 1−α) ≤ δ: the share of new scores at or below the j-th smallest of n is Beta(j, n+1−j) when
     scores are continuous, and larger when they tie.
     """
-    if not is_fraction(alpha):
-        raise InputError(f"alpha={alpha!r} is not a false-alarm rate: choose it between 0 and 1, such as 0.05")
-    if delta is not None and not is_fraction(delta):
-        raise InputError(f"delta={delta!r} is not a probability of failure: choose it between 0 and 1, such as 0.1")
+    least = least_scores(alpha, delta)
     exact_alpha = Fraction(repr(float(alpha)))  # the decimal as written: in floats 100 · (1 − 0.05) exceeds 95
-    least = math.ceil(1 / exact_alpha) - 1
-    if delta is not None:
-        least = max(least, math.ceil(math.log(delta) / math.log1p(-alpha)))
     if n < least:
         wish = f"alpha={alpha}" if delta is None else f"alpha={alpha} with delta={delta}"
         raise InputError(f"{n} calibration scores are too few for {wish}: provide at least {least}, or raise alpha")
@@ -120,6 +117,21 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
         failure = betainc(ranks, n + 1 - ranks, 1 - alpha)
         rank += int(np.argmax(failure <= delta * (1 + 1e-9)))  # the last rank passes, up to rounding
     return rank
+
+
+def least_scores(alpha: float, delta: float | None = None) -> int:
+    """Return how many calibration scores a false-alarm rate needs at least.
+
+    Example:
+        >>> least_scores(0.05), least_scores(0.05, delta=0.1)
+        (19, 45)
+    """
+    if not is_fraction(alpha):
+        raise InputError(f"alpha={alpha!r} is not a false-alarm rate: choose it between 0 and 1, such as 0.05")
+    if delta is not None and not is_fraction(delta):
+        raise InputError(f"delta={delta!r} is not a probability of failure: choose it between 0 and 1, such as 0.1")
+    least = math.ceil(1 / Fraction(repr(float(alpha)))) - 1
+    return least if delta is None else max(least, math.ceil(math.log(delta) / math.log1p(-alpha)))
 
 
 class Interval(NamedTuple):

@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from besnn.checks import as_numpy, check_fractions, check_same_length
-from besnn.detection.conformal import Interval, binomial_interval, conformal_rank, false_alarm_range
+from besnn.detection.conformal import FEW_SCORES, Interval, binomial_interval, conformal_rank, false_alarm_range
 from besnn.errors import InputError
 from besnn.evaluation.checks import FloatArray, IntArray, as_labels, as_probabilities, as_scores
 from besnn.evaluation.classification import classification_metrics
 from besnn.evaluation.metrics import OODMetrics, ood_intervals, ood_metrics
 
-FEW_CALIBRATED = 200  # fewer calibration inputs leave the threshold uncertain enough to say so
 NO_BREAK = "\N{NO-BREAK SPACE}"
 METHOD_NAMES = {
     "be-snn": "BE-SNN",
@@ -189,10 +188,13 @@ class Evaluation:
     def summary(self) -> list[str]:
         """Describe the evaluation in plain sentences, for readers who do not know AUROC."""
         accuracy = float((self.known.predictions == self.labels).mean())
+        right = f"It predicted the right class for {percent(accuracy)} of {len(self.known):,} known inputs ({self.known_name})."
+        several = len(self.class_names) > 1
+        does = f"sorts inputs into {len(self.class_names)} classes" if several else f"knows one class, {self.class_names[0]}"
         return [
-            f"“{self.title}” ({method_name(self.method)}) sorts inputs into {len(self.class_names)} classes, and raises an "
-            "alarm when an input looks like nothing it was trained on.",
-            f"It predicted the right class for {percent(accuracy)} of {len(self.known):,} known inputs ({self.known_name}).",
+            f"“{self.title}” ({method_name(self.method)}) {does}, and raises an alarm when an input looks like nothing it was "
+            "trained on.",
+            *([right] if several else []),
             f"It may raise a false alarm on at most {100 * self.alpha:g}{NO_BREAK}% of known inputs. " + self._false_alarms(),
             *(_caught(name, answers.flagged) for name, answers in self.unknown.items()),
             *self._uncertain_threshold(),
@@ -216,7 +218,7 @@ class Evaluation:
 
     def _uncertain_threshold(self) -> list[str]:
         """Say so where a threshold from few inputs is so high that much fewer unknown inputs are caught than could be."""
-        if self.calibrated is None or self.calibrated >= FEW_CALIBRATED:
+        if self.calibrated is None or self.calibrated >= FEW_SCORES:
             return []
         score = self.default_score
         usual = np.quantile(self.known.scores[score], 1 - self.alpha, method="higher")
@@ -228,7 +230,7 @@ class Evaluation:
         return [
             f"Its threshold was set from only {self.calibrated:,} inputs and came out high. One that flags "
             f"{100 * self.alpha:g}{NO_BREAK}% of these known inputs would catch {better}: calibrate again with "
-            f"{FEW_CALIBRATED} or more inputs of known kinds (besnn calibrate)."
+            f"{FEW_SCORES} or more inputs of known kinds (besnn calibrate)."
         ]
 
 

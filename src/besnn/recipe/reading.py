@@ -16,6 +16,7 @@ from besnn.detection.score_set import COMBINED
 from besnn.errors import InputError, one_line
 from besnn.recipe.config import AUTO, METHOD, BackboneConfig, Recipe, backbone_class
 from besnn.recipe.methods import method_class
+from besnn.settings import advice
 
 _FOLDER = resources.files("besnn.recipe")
 
@@ -120,7 +121,7 @@ def _explain(error: pydantic.ValidationError, content: dict[str, Any]) -> str:
             return f"recipe field {field!r} is {value!r}: it is a section with keys of its own"
         case "value_error":  # from our own checks; a check of several fields names them itself
             return f"recipe field {f'{field!r}: ' if field else ''}{context['error']}"
-    return f"recipe field {field!r} is {value!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"recipe field {field!r} is {value!r}: {advice(first)}"
 
 
 def _allowed(path: list[str], content: dict[str, Any]) -> list[str]:

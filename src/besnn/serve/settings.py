@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from besnn.errors import InputError
+from besnn.settings import advice
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 MIN_TOKEN_LENGTH = 16
@@ -64,9 +65,8 @@ def parse_settings(values: Mapping[str, object], overrides: Iterable[str] = ()) 
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        reason = first["msg"][:1].lower() + first["msg"][1:]
         fields = ", ".join(Settings.model_fields)
-        raise InputError(f"setting {name!r} is {first['input']!r}: {reason}; the settings are {fields}") from None
+        raise InputError(f"setting {name!r} is {first['input']!r}: {advice(first)}; the settings are {fields}") from None
 
 
 def access_settings(host: str, token_file: Path | None, insecure: bool, more_hosts: Iterable[str]) -> dict[str, object]:

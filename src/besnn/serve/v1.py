@@ -164,7 +164,7 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
 def prediction_rows(predictions: Predictions, class_names: Sequence[str], *, members: bool) -> list[dict[str, Any]]:
     """Return predictions as rows of `PredictResponse`, without the cost of validating each."""
     names = "probabilities", "score", "p_value", "is_ood"
-    columns = {"label": predictions.labels, **{name: getattr(predictions, name) for name in names}}
+    columns = {"label": predictions.labels.astype(str), **{name: getattr(predictions, name) for name in names}}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*(each.tolist() for each in columns.values()), strict=True)]
     if members:
         labels, probabilities = predictions.member_labels.T.tolist(), predictions.member_probabilities.T.tolist()

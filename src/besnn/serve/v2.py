@@ -237,7 +237,7 @@ def write_response(predictions: Predictions, request: Any, model_name: str) -> t
     """Return the answer to an `InferRequest`, and the length of its JSON if tensors follow as bytes."""
     outputs, blobs = [], []
     for output in request.outputs or [RequestedOutput.model_validate({"name": name}) for name in OUTPUTS]:
-        values: NDArray[Any] = predictions.labels if output.name == "label" else getattr(predictions, output.name)
+        values: NDArray[Any] = predictions.labels.astype(str) if output.name == "label" else getattr(predictions, output.name)
         described = {"name": output.name, "datatype": OUTPUTS[output.name], "shape": list(values.shape)}
         if output.parameters.get("binary_data", request.parameters.get("binary_data_output", False)):
             blobs.append(_to_bytes(values, OUTPUTS[output.name]))

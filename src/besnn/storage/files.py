@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from besnn.errors import DataError
+from besnn.errors import DataError, one_line
 
 ABANDONED = 3600.0  # seconds after which an unfinished file counts as left behind by a killed writer
 
@@ -47,8 +47,10 @@ def whole_file(target: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         with atomic_path(target) as partial:
             yield partial
+    except DataError:  # what is written came from data that cannot be read
+        raise
     except OSError as error:
-        raise DataError(f"cannot write {target}: {error.strerror}") from None
+        raise DataError(f"cannot write {target}: {error.strerror or one_line(error)}") from None
 
 
 def remove_partials(folder: Path, stem: str = "*", older_than: float = 0.0) -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from besnn.errors import DataError, one_line
-from besnn.storage.files import atomic_path
+from besnn.storage.files import whole_file
 
 Tensors = dict[str, Tensor]
 Header = dict[str, Any]
@@ -39,7 +39,7 @@ MODEL_FILE = FileKind("besnn-detector", 1, "model file", "get a fresh copy, or o
 
 def write_tensor_file(path: Path, kind: FileKind, tensors: Tensors, header: Header) -> None:
     """Write tensors and a JSON-able header atomically."""
-    with atomic_path(path) as partial:  # not by save_file, whose own temporary file would outlive a killed writer
+    with whole_file(path) as partial:  # not by save_file, whose own temporary file would outlive a killed writer
         partial.write_bytes(tensor_file_bytes(kind, tensors, header))
 
 

@@ -20,7 +20,9 @@ LabelledBatch: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Source(Protocol):
-    """Labelled raw inputs (images as uint8), in batches on a device."""
+    """Labelled raw inputs (images as uint8), in batches on a device; with weights `[n]` if some are drawn more often."""
+
+    weights: Tensor | None
 
     def __len__(self) -> int:
         """Return the number of inputs."""
@@ -41,6 +43,7 @@ class ArraySource:
         # torch warns about read-only arrays
         self.inputs = torch.from_numpy(np.require(dataset.inputs, requirements=["C", "W"])).to(device)
         self.labels = torch.from_numpy(np.require(dataset.labels, requirements=["C", "W"])).to(device)
+        self.weights = None if dataset.weights is None else torch.from_numpy(dataset.weights)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,6 +63,7 @@ class FolderSource:
 
     def __init__(self, folder: StreamingFolder, device: torch.device) -> None:
         self.folder, self.device = folder, device
+        self.weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.folder)

@@ -28,6 +28,7 @@ class Progress:
     best_loss: float | None = None  # the lowest validation loss so far, for early stopping
     best_epoch: int = 0  # the epoch with that loss
     averaged: int = 0  # how many steps the running average of weights covers
+    seconds: float = 0.0  # how long it took, in all the legs of the run together
 
 
 def save_checkpoint(
@@ -60,6 +61,11 @@ def load_checkpoint(
     except (KeyError, TypeError, RuntimeError) as error:
         raise DataError(f"checkpoint {path} does not fit this besnn ({one_line(error)}): {CHECKPOINT.remedy}") from None
     return progress, groups
+
+
+def seconds_in(path: Path) -> float:
+    """Return how long the training up to a checkpoint took; 0 without a checkpoint."""
+    return float(read_tensor_file(path, CHECKPOINT)[1]["progress"].get("seconds", 0.0)) if path.exists() else 0.0
 
 
 def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

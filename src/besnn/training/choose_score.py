@@ -17,10 +17,15 @@ from besnn.model.feature_layers import existing_layers, layer_groups
 from besnn.recipe.config import AUTO, METHOD, ScoreConfig
 from besnn.training.batches import Data, in_order, open_source
 
+ONE_CLASS = "class-gaussian"
+"""The density that is always among those that decide about a single class: it is right for tables and for images."""
+
 
 def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> None:
     """Refuse, before training, a score or layers that `fit_scoring` could not fit to so many validation inputs."""
     name = config.name
+    if model.num_classes == 1 and name in (METHOD, model.default_score):
+        raise InputError(f"score.name={name!r} is the same for all inputs with one class: use {AUTO} or {', '.join(DENSITIES)}")
     names = [AUTO, METHOD, COMBINED, *DENSITIES, *scores_for(model.evidence_kind)]
     if name not in names:
         raise InputError(f"score.name={name!r} is unknown for {model.method}: use one of {', '.join(names)}")
@@ -36,17 +41,21 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
     """Fit the densities that a recipe asks for, combine them with the method's own score, and settle which score decides.
 
     The `scoring` and `layer` of the trained detector change in place. Held-out data are the reference for combining scores and
-    for choosing one; with fewer than two rows, `auto` means the method's own score.
+    for choosing one; with fewer than two rows, `auto` means the method's own score. With one class, that score is the same for
+    all inputs: `auto` combines the densities, Gaussians among them.
     """
     held_out = 0 if validation is None else len(validation)
     check_score(config, detector.model, held_out)
     kind, own, name = detector.model.evidence_kind, detector.model.default_score, config.name
-    if name == METHOD or (name == AUTO and held_out < 2):
+    kinds = config.densities
+    if detector.model.num_classes == 1 and name == AUTO:
+        kinds, name = tuple(dict.fromkeys([*kinds, ONE_CLASS])), COMBINED if held_out >= 2 else ONE_CLASS
+    elif name == METHOD or (name == AUTO and held_out < 2):
         name = own
     if name in scores_for(kind):
         detector.scoring = ScoreSet(kind, name)
         return
-    wanted = config.densities if name in (AUTO, COMBINED) else (name,)
+    wanted = kinds if name in (AUTO, COMBINED) else (name,)
     detector.scoring = ScoreSet(kind, own, fit_densities(detector, config, wanted, training))
     if validation is not None and name in (AUTO, COMBINED):
         detector.scoring.combined = combine(detector, wanted[0], validation)
@@ -99,8 +108,13 @@ def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
 
 
 def combine(detector: Detector, kind: str, validation: Dataset) -> CombinedScore | None:
-    """Combine the method's own score with the densities of one kind; None if a score is the same for all validation inputs."""
+    """Combine the method's own score with the densities of one kind; None if a score is the same for all validation inputs.
+
+    With one class, all densities are combined, without the method's own score.
+    """
     names = [detector.model.default_score, *(name for name in detector.scoring.densities if density_kind(name) == kind)]
+    if detector.model.num_classes == 1:
+        names = list(detector.scoring.densities)
     reference = detector.scores(validation.inputs, names)
     if any(np.ptp(scores) == 0 for scores in reference.values()):
         return None

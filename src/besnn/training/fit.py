@@ -13,18 +13,21 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from besnn.data import Dataset
-from besnn.detection.conformal import conformal_rank
+from besnn.data.dataset import varies_within_classes
+from besnn.detection import DENSITIES
+from besnn.detection.conformal import conformal_rank, least_scores
+from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.model import OODClassifier, Preprocessing
 from besnn.recipe.build import build_method, pretrained_backbone, resolve_backbone
-from besnn.recipe.config import Recipe
+from besnn.recipe.config import AUTO, Recipe
 from besnn.training.batches import Data, open_source
-from besnn.training.checkpoint import checkpoint_in
+from besnn.training.checkpoint import checkpoint_in, seconds_in
 from besnn.training.choose_score import check_score, fit_scoring
 from besnn.training.describe import describe
 from besnn.training.device import make_fabric
-from besnn.training.pretrain import TrainingData, pretrained_network
+from besnn.training.pretrain import TrainingData, plain_folder, pretrained_network
 from besnn.training.progress import Reporter, Row
 from besnn.training.record import provenance
 from besnn.training.split import Split, split_data
@@ -81,10 +84,12 @@ def fit_detector(
     >>> bool(fitted.detector.predict([[0.0, 1.0], [90.0, 90.0]]).is_ood[1])
     True
     """
-    began = time.monotonic()
     _check_types(recipe, data)
-    split = split_data(data, recipe.data, recipe.training.seed)
+    began = time.monotonic() - _seconds_before(RunOptions(**options))
+    least = least_scores(recipe.calibration.alpha, recipe.calibration.delta)
+    split = split_data(data, recipe.data, recipe.training.seed, least)
     _check_calibration(recipe, split.calibration)
+    _check_variation(recipe, split.training)
     fabric = fabric or make_fabric(recipe.training.precision)
     run = _Run(recipe, split, feature_extractor, preprocessing, fabric, RunOptions(**options))
     model, history = run.train()
@@ -121,10 +126,14 @@ class _Run:
             raise InputError("pretraining trains the recipe's own backbone: leave it out for a network of your own")
         self.split, self.fabric, self.options = split, fabric, options
         self.given_network, self.given_preprocessing = feature_extractor, preprocessing
+        classes = len(split.training.class_names)
+        if classes == 1:
+            recipe = _of_one_class(recipe)
         training = open_source(split.training, fabric.device)
-        validation = None if split.validation is None else open_source(split.validation, fabric.device)
+        watched = split.validation if classes > 1 else None  # of one class, every prediction is right
+        validation = None if watched is None else open_source(watched, fabric.device)
         preprocessing = preprocessing or Preprocessing.fit(training.sample())
-        self.data = TrainingData(training, validation, preprocessing, len(split.training.class_names))
+        self.data = TrainingData(training, validation, preprocessing, classes)
         backbone = resolve_backbone(recipe.backbone, preprocessing.input_shape)
         self.recipe = recipe.model_copy(update={"backbone": backbone})
 
@@ -132,6 +141,8 @@ class _Run:
         """Return the trained model and one row of metrics per epoch."""
         if missing := _missing_classes(self.split.training):
             self.options.reporter.say(f"no rows of {missing} are left to train on: add some, or lower data.calibration")
+        if self.data.num_classes == 1:
+            self.options.reporter.say("one class: a single epoch, then the density of its features decides")
         network = self.given_network if self.recipe.pretraining is None else self._pretrain()
         shape = self.data.preprocessing.input_shape
         with preserve_random_state(self.fabric.device):
@@ -157,7 +168,25 @@ class _Run:
         return network
 
     def _check_score(self, model: OODClassifier) -> None:
-        check_score(self.recipe.score, model, 0 if self.data.validation is None else len(self.data.validation))
+        check_score(self.recipe.score, model, 0 if self.split.validation is None else len(self.split.validation))
+
+
+def _of_one_class(recipe: Recipe) -> Recipe:
+    """Return the recipe without what needs classes to tell apart: early stopping, a plain classifier to start from, and time.
+
+    One epoch settles the network's statistics. More of them only pull the features of the class together, and densities lose
+    what they tell unknown inputs by.
+    """
+    training = recipe.training.model_copy(update={"patience": None, "epochs": 1})
+    return recipe.model_copy(update={"training": training, "pretraining": None})
+
+
+def _seconds_before(options: RunOptions) -> float:
+    """Return how long the earlier legs of a run took that is resumed."""
+    folder = options.run_folder
+    if folder is None or not options.resume:
+        return 0.0
+    return sum(seconds_in(checkpoint_in(each)) for each in (folder, plain_folder(folder)))
 
 
 def _check_types(recipe: object, data: object) -> None:
@@ -174,7 +203,15 @@ def _check_calibration(recipe: Recipe, calibration: Dataset | None) -> None:
     try:
         conformal_rank(len(calibration), recipe.calibration.alpha, recipe.calibration.delta)
     except InputError as error:
-        raise InputError(f"{error} (the recipe holds out data.calibration={recipe.data.calibration} of the data)") from None
+        share = f"the recipe holds out data.calibration={recipe.data.calibration} of the data"
+        raise InputError(f"{error}, or add data ({share}; more, if that leaves half of the data to train on)") from None
+
+
+def _check_variation(recipe: Recipe, training: Data) -> None:
+    """Refuse inputs that are all alike before training: no density of their features has a width."""
+    wants_density = recipe.score.name in (AUTO, COMBINED, *DENSITIES)
+    if wants_density and isinstance(training, Dataset) and not varies_within_classes(training):
+        raise InputError(f"{training.name}: all inputs of a class are equal, so there is nothing to learn: check its columns")
 
 
 def _missing_classes(training: Data) -> str:
@@ -195,8 +232,9 @@ def _identity(recipe: Recipe, split: Split, *given: nn.Module | None) -> str:
             sha.update(value.detach().cpu().double().numpy().tobytes())
     for part in (split.training, split.validation):
         if isinstance(part, Dataset):
-            for array in (part.inputs, part.labels):
-                assert array is not None
+            for array in (part.inputs, part.labels, part.weights):
+                if array is None:
+                    continue
                 sha.update(f"{array.shape}|{array.dtype}|".encode())
                 sha.update(np.ascontiguousarray(array).data)
         elif part is not None:

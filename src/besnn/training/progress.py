@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from besnn.storage.files import atomic_path
+from besnn.storage.files import whole_file
 
 Row = dict[str, float]
 
@@ -31,10 +31,10 @@ class Reporter:
 
 
 class ProgressBar(Reporter):
-    """Prints one line per epoch and, on a terminal, shows a bar with the time left."""
+    """Prints one line per epoch, with all terms of the loss if verbose; on a terminal, shows a bar with the time left."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, verbose: bool = False) -> None:
+        self.console, self.verbose = console, verbose
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task: TaskID | None = None
@@ -55,8 +55,12 @@ class ProgressBar(Reporter):
 
     def epoch(self, row: Row) -> None:
         """Print the epoch's line."""
-        numbers = "  ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "epoch")
-        self.bar.console.print(f"epoch {row['epoch']:.0f}  {numbers}", highlight=False, soft_wrap=True)
+        numbers = [f"{name} {value:.4g}" for name, value in row.items() if name != "epoch"]
+        if not self.verbose:
+            accuracy = row.get("validation_accuracy")
+            numbers = [f"loss {row['loss']:.4g}"]
+            numbers += [] if accuracy is None else [f"{100 * accuracy:.1f} % of held-out inputs right"]
+        self.bar.console.print(f"epoch {row['epoch']:.0f}  {'  '.join(numbers)}", highlight=False, soft_wrap=True)
 
     def finish(self) -> None:
         """Remove the bar."""
@@ -98,7 +102,7 @@ class RunLog:
 
     def _write_csv(self, history: list[Row]) -> None:
         names = list(dict.fromkeys(name for row in history for name in row))
-        with atomic_path(self.folder / "log.csv") as partial, partial.open("w", newline="") as file:
+        with whole_file(self.folder / "log.csv") as partial, partial.open("w", newline="") as file:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
             writer.writerows(history)

@@ -16,7 +16,7 @@ import torch
 from besnn.errors import DataError, one_line
 from besnn.model import OODClassifier
 from besnn.recipe.config import Recipe
-from besnn.storage.files import atomic_path
+from besnn.storage.files import whole_file
 
 CPU = torch.device("cpu")
 PACKAGES = ("besnn", "torch", "lightning", "numpy", "scikit-learn", "safetensors")
@@ -36,7 +36,7 @@ def model_fields(model: OODClassifier, recipe: Recipe | None) -> dict[str, objec
 def write_record(path: Path, fields: Mapping[str, object]) -> None:
     """Write a record atomically; NaN and infinity, which JSON lacks, are errors."""
     text = json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False)
-    with atomic_path(path) as partial:
+    with whole_file(path) as partial:
         partial.write_text(f"{text}\n", encoding="utf-8")
 
 

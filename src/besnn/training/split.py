@@ -25,17 +25,19 @@ class Split:
     calibration: Dataset | None  # for the threshold
 
 
-def split_data(data: Data, config: DataConfig, seed: int) -> Split:
+def split_data(data: Data, config: DataConfig, seed: int, least_calibration: int = 0) -> Split:
     """Select the recipe's classes and rows, and hold out validation and calibration data.
 
     Only validation rows are drawn class by class. A conformal guarantee needs calibration rows that are drawn like any new
-    input.
+    input, and `least_calibration` of them for the false-alarm rate: where there are few rows, up to half of them are held out.
     """
     data = _select_classes(data, config.classes)
     rows = np.arange(len(data))
     if config.limit is not None and config.limit < len(rows):
         rows, _ = split_indices(len(rows), [config.limit], seed=seed)
     calibration_size = _held_out_size(data, len(rows), "calibration", config.calibration)
+    if 0 < calibration_size < least_calibration <= len(rows) // 2:
+        calibration_size = least_calibration
     validation_size = _held_out_size(data, len(rows), "validation", config.validation)
     calibration, rows = _hold_out(data, rows, calibration_size, seed)
     validation, rows = _hold_out(data, rows, validation_size, seed, by_class=True)

@@ -38,9 +38,19 @@ def derive_seed(seed: int, drawn: int, *place: int) -> int:
     return int(words[0]) >> 1  # torch's seeds are signed
 
 
-def epoch_order(size: int, seed: int, epoch: int) -> Tensor:
-    """Return an epoch's order of inputs, a permutation `[size]` that depends on the seed and the epoch alone."""
-    return torch.randperm(size, generator=torch.Generator().manual_seed(derive_seed(seed, ORDER, epoch)))
+def epoch_order(size: int, seed: int, epoch: int, weights: Tensor | None = None) -> Tensor:
+    """Return an epoch's order of inputs, a permutation `[size]` that depends on the seed and the epoch alone.
+
+    With weights `[size]` an input occurs in proportion to its own, rounded up or down at random (systematic sampling).
+    """
+    generator = torch.Generator().manual_seed(derive_seed(seed, ORDER, epoch))
+    order = torch.randperm(size, generator=generator)
+    if weights is None:
+        return order
+    heap = weights[order].double().cumsum(0)
+    evenly = (torch.arange(size) + torch.rand(1, generator=generator)) * heap[-1] / size
+    drawn = order[torch.searchsorted(heap, evenly).clamp_max(size - 1)]
+    return drawn[torch.randperm(size, generator=generator)]
 
 
 @contextmanager
@@ -143,7 +153,7 @@ class Trainer:
         self.kept: dict[str, Tensors] = {}  # the best weights so far, or the average
         self.sums: Terms = {}
         self.checkpoint: Path | None = None
-        self.saved_at = -math.inf
+        self.began, self.saved_at = time.monotonic(), -math.inf
         self.log: RunLog | None = None
 
     def _open_run_folder(self) -> None:
@@ -157,6 +167,7 @@ class Trainer:
                 self.checkpoint, self.identity, self.model, self.optimiser, self.fabric.device
             )
             self.sums = self.kept.pop("sums", {})
+            self.began -= self.progress.seconds
         if self.fabric.is_global_zero:
             if not resume:
                 self.checkpoint.unlink(missing_ok=True)  # another run's: this one must never continue from it
@@ -165,7 +176,8 @@ class Trainer:
 
     def _train_epoch(self, source: Source, validation: Source | None) -> None:
         epoch, first = divmod(self.progress.step, self.steps_per_epoch)
-        order = epoch_order(len(source), self.recipe.training.seed, epoch)[: self.steps_per_epoch * self.batch_size]
+        order = epoch_order(len(source), self.recipe.training.seed, epoch, source.weights)
+        order = order[: self.steps_per_epoch * self.batch_size]
         # [steps, processes, rows of a process]: a process takes its share of every batch
         mine = order.view(self.steps_per_epoch, self.fabric.world_size, -1)[first:, self.fabric.global_rank]
         self.model.train()
@@ -269,6 +281,7 @@ class Trainer:
         if self.fabric.world_size == 1 and not last and time.monotonic() < self.saved_at + self.options.checkpoint_pause:
             return  # several processes must agree when to save, and their clocks differ
         self._share_sums()
+        self.progress.seconds = time.monotonic() - self.began
         if self.checkpoint is not None and self.fabric.is_global_zero:
             save_checkpoint(self.checkpoint, self.progress, self.model, self.optimiser, {**self.kept, "sums": self.sums})
         self.saved_at = time.monotonic()
