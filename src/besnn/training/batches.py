@@ -20,9 +20,7 @@ LabelledBatch: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Source(Protocol):
-    """Labelled raw inputs (images as uint8), in batches on a device; with weights `[n]` if some are drawn more often."""
-
-    weights: Tensor | None
+    """Labelled raw inputs (images as uint8), in batches on a device."""
 
     def __len__(self) -> int:
         """Return the number of inputs."""
@@ -63,7 +61,6 @@ class FolderSource:
 
     def __init__(self, folder: StreamingFolder, device: torch.device) -> None:
         self.folder, self.device = folder, device
-        self.weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.folder)

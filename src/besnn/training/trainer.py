@@ -22,7 +22,7 @@ from besnn.objective.batches import share_buffers, sum_over_processes
 from besnn.recipe.config import Recipe
 from besnn.storage.files import remove_partials
 from besnn.storage.tensor_file import Tensors
-from besnn.training.batches import Source, augment
+from besnn.training.batches import ArraySource, Source, augment
 from besnn.training.checkpoint import Progress, average_weights, checkpoint_in, load_checkpoint, save_checkpoint
 from besnn.training.device import GraphedStep, Step, Terms, keep_freed_memory, set_memory_format
 from besnn.training.progress import Reporter, Row, RunLog
@@ -176,7 +176,8 @@ class Trainer:
 
     def _train_epoch(self, source: Source, validation: Source | None) -> None:
         epoch, first = divmod(self.progress.step, self.steps_per_epoch)
-        order = epoch_order(len(source), self.recipe.training.seed, epoch, source.weights)
+        weights = source.weights if isinstance(source, ArraySource) else None
+        order = epoch_order(len(source), self.recipe.training.seed, epoch, weights)
         order = order[: self.steps_per_epoch * self.batch_size]
         # [steps, processes, rows of a process]: a process takes its share of every batch
         mine = order.view(self.steps_per_epoch, self.fabric.world_size, -1)[first:, self.fabric.global_rank]
