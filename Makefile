@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 FULL := $(VENV)/.full
-# Without compiling all modules: most are never imported, and those that are get compiled then.
+# Most installed modules are never imported: those that are get compiled then, once.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 PACKAGE := $(shell find src -type f -not -name '*.pyc') pyproject.toml
 REST := $(shell find tests benchmarks experiments examples docs results -type f -not -name '*.pyc') README.md
