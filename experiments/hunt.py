@@ -127,46 +127,53 @@ def hunt_table(title: str, records: Sequence[Record]) -> Table:
 def others_table(title: str, records: Sequence[Record]) -> Table:
     """Return the same for the other methods, each by the score of its paper."""
     rows = []
-    for record in sorted(records, key=lambda record: (record.method, record.variant)):
-        score = BASELINE_SCORES[record.method]
-        rows.append((record.variant, _accuracy([record]), score.replace("-", " "), shown_auroc([record], score)))
-    note = "One seed. AUROC: mean over the kinds of made-up outliers of a validation split of the training set."
-    return Table(title, ("Setting", "Validation accuracy", "Score", "AUROC"), rows, note)
+    kinds = common_kinds(records)
+    for method in sorted({record.method for record in records}):
+        score = BASELINE_SCORES[method]
+        for seeds in by_setting([record for record in records if record.method == method]):
+            shown = shown_auroc(seeds, score, kinds)
+            rows.append((seeds[0].variant, str(len(seeds)), _accuracy(seeds), score.replace("-", " "), shown))
+    note = f"Means over seeds. AUROC: mean over the kinds of made-up outliers that all runs saw ({', '.join(kinds)})."
+    return Table(title, ("Setting", "Seeds", "Validation accuracy", "Score", "AUROC"), rows, note)
+
+
+def common_kinds(records: Sequence[Record]) -> list[str]:
+    """Return the kinds of made-up outliers that every record has, of all its scores."""
+    tables = [kinds for record in records for kinds in record.made_up.values()]
+    return [kind for kind in tables[0] if all(kind in kinds for kinds in tables)] if tables else []
 
 
 def layer_table(in_name: str, backbone: str, records: Sequence[Record]) -> Table:
-    """Return one row per setting: nearest neighbours at each layer, and several combined with the paper's score.
+    """Return one row per set of layers: nearest neighbours there, alone and combined with the paper's score.
 
-    Where settings were repeated, only those with the most seeds are shown.
+    Means over all networks of the hunt that have the figure, whatever their settings.
     """
-    layers = CANDIDATE_LAYERS[backbone]
-    names = [*map(score_name, layers), COMBINED_LAYERS]
-    groups = by_setting([record for record in records if COMBINED_LAYERS in record.made_up])
-    most = max(map(len, groups), default=0)
-    repeated = [seeds for seeds in groups if len(seeds) == most]
-    rows = [(seeds[0].variant, *(shown_auroc(seeds, name) for name in names)) for seeds in repeated]
-    header = ("Setting", *layers, "All, combined")
-    together = "last, all of them and tempered entropy combined"
-    if any(_has_separate_layers(seeds[0]) for seeds in repeated):
-        together = "then all of them and tempered entropy combined; last, only those that a setting looks at separately"
-        header = (*header, "Its own, combined")
-        rows = [(*row, _own_layers(seeds[0])) for row, seeds in zip(rows, repeated, strict=True)]
+    kinds = telling_kinds(records, PAPER_SCORE)
+
+    def row(layers: str, alone: str, combined: str, of: Sequence[Record]) -> tuple[str, ...]:
+        return layers, str(len(of)), shown_auroc(of, alone, kinds), shown_auroc(of, combined, kinds)
+
+    measured = [record for record in records if COMBINED_LAYERS in record.made_up]
+    with_layer = {
+        layer: [record for record in measured if score_name(layer) in record.made_up] for layer in CANDIDATE_LAYERS[backbone]
+    }
+    rows = [row(layer, score_name(layer), f"combined at {layer}", of) for layer, of in with_layer.items() if of]
+    if measured:
+        rows.append(row("all of these, apart", "", COMBINED_LAYERS, measured))
+    apart = {record.recipe["score"]["layer"] for record in measured if _has_separate_layers(record)}
+    for layers in sorted(apart):
+        of = [record for record in measured if record.recipe["score"]["layer"] == layers]
+        rows.append(row(f"{layers.replace(',', ', ')}, apart", "", COMBINED, of))
     note = (
-        "Nearest neighbours among the features of one layer, with maps averaged over all places, or of several (with a +), "
-        f"with maps averaged over a 2 × 2 grid; {together}. Mean AUROC over the kinds of made-up outliers."
+        "Features of one layer, with maps averaged over all places, or of several joined (with a +), with maps averaged over a "
+        f"2 × 2 grid. Mean AUROC on made-up outliers ({', '.join(kinds)}), over all networks of the hunt with that figure."
     )
+    header = ("Layers", "Networks", "Nearest neighbour", "Combined with the paper's score")
     return Table(f"Layers on {in_name}", header, rows, note)
 
 
 def _has_separate_layers(record: Record) -> bool:
     return len(layer_groups(record.recipe["score"]["layer"])) > 1
-
-
-def _own_layers(record: Record) -> str:
-    """Return the combined score of a setting that looks at several layers separately."""
-    if not _has_separate_layers(record):
-        return "—"
-    return f"{shown_auroc([record], COMBINED)} ({record.recipe['score']['layer']})"
 
 
 def _accuracy(seeds: Sequence[Record]) -> str:

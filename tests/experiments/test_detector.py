@@ -38,9 +38,9 @@ def test_a_detector_from_kept_weights_has_the_figures_of_its_record(kept: tuple[
     assert accuracy.name == "accuracy"
     assert [each.name for each in aurocs] == [
         "AUROC of tempered-entropy on mnist",
-        "AUROC of nearest-neighbour on mnist",
+        "AUROC of combined on mnist",
         "AUROC of tempered-entropy on not-mnist",
-        "AUROC of nearest-neighbour on not-mnist",
+        "AUROC of combined on not-mnist",
     ]
     same = [accuracy, *aurocs]  # all 90 training images are stored
     assert [each.found for each in same] == pytest.approx([each.recorded for each in same], abs=1e-6)
@@ -54,6 +54,20 @@ def test_kept_weights_are_a_small_model_file_without_densities(kept: tuple[Run, 
     assert detector.scoring.name == "tempered-entropy"
     assert not detector.scoring.densities
     assert detector.recipe == run.recipe
+
+
+def test_another_score_needs_no_training(kept: tuple[Run, Workspace]) -> None:
+    run, workspace = kept
+    first = read_record(workspace.record(run))
+    score = run.recipe.score.model_copy(update={"neighbour": 2})
+    other = replace(run, recipe=run.recipe.model_copy(update={"score": score}))
+    again = execute(other, measure_detection, replace(workspace, keep_weights=False))
+    assert again["provenance"]["trained"]["date"] == Detector.load(workspace.weights(run)).provenance["date"]
+    assert again["recipe"]["score"]["neighbour"] == 2
+    assert again["accuracy"] == first["accuracy"]
+    own, combined = (again["scores"][name]["mnist"]["auroc"] for name in ("tempered-entropy", "combined"))
+    assert own == first["scores"]["tempered-entropy"]["mnist"]["auroc"]
+    assert combined != first["scores"]["combined"]["mnist"]["auroc"]
 
 
 def test_other_weights_are_refused(kept: tuple[Run, Workspace]) -> None:
@@ -92,4 +106,4 @@ def test_the_model_file_has_its_recorded_figures_on_a_sample(real_data_dir: Path
     assert accuracy == pytest.approx(recorded["accuracy"], abs=0.04)  # four standard errors of 600 images
     assert float(predictions.is_ood.mean()) == pytest.approx(ALPHA, abs=0.035)
     auroc = ood_metrics(predictions.score, detector.score(mnist.inputs))["auroc"]
-    assert auroc == pytest.approx(recorded["AUROC of nearest-neighbour on mnist"], abs=0.02)
+    assert auroc == pytest.approx(recorded["AUROC of combined on mnist"], abs=0.02)

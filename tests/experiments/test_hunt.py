@@ -10,7 +10,7 @@ from besnn.errors import InputError
 from besnn.training.record import read_record
 from experiments.__main__ import run as experiments
 from experiments.hunt import hunt_runs, hunt_table, hunt_tables, layer_table, others_table, telling_kinds
-from experiments.layer_densities import CANDIDATE_LAYERS, COMBINED_LAYERS, score_name
+from experiments.layer_densities import COMBINED_LAYERS, score_name
 from experiments.records import Record, load_records
 
 
@@ -79,30 +79,28 @@ def test_kinds_count_where_settings_differ_by_more_than_seeds() -> None:
 def test_other_methods_are_shown_by_their_own_scores() -> None:
     made_up = {"predictive-entropy": {"noise": 0.9, "mosaics": 0.7}, "kernel-confidence": {"noise": 0.6, "mosaics": 0.8}}
     records = [hunted(method, made_up, method=method) for method in ("softmax", "duq")]
+    more = {score: kinds | {"strokes": 0.1} for score, kinds in made_up.items()}  # a kind that earlier runs did not see
+    records.append(hunted("softmax", more, method="softmax", seed=1))
     assert others_table("others", records).rows == [
-        ("duq", "92.50 %", "kernel confidence", "0.7000"),
-        ("softmax", "92.50 %", "predictive entropy", "0.8000"),
+        ("duq", "1", "92.50 %", "kernel confidence", "0.7000"),
+        ("softmax", "2", "92.50 %", "predictive entropy", "0.8000"),
     ]
 
 
-def test_the_table_of_layers_has_one_column_per_layer() -> None:
-    layers = CANDIDATE_LAYERS["cifar-resnet18"]
-    made_up = {score_name(layer): {"noise": 0.5 + place / 10, "blends": 0.5} for place, layer in enumerate(layers[:4])}
-    recipe = {"score": {"layer": "trunk"}}
-    records = [hunted("C", made_up | {COMBINED_LAYERS: {"noise": 0.75}}, recipe=recipe), hunted("without", {}, recipe=recipe)]
-    (row,) = layer_table("cifar10", "cifar-resnet18", records).rows
-    assert row == ("C", "0.5000", "0.5500", "0.6000", "0.6500", *["—"] * (len(layers) - 4), "0.7500")
-
-
-def test_the_table_of_layers_has_a_column_for_separate_layers() -> None:
-    made_up = {COMBINED_LAYERS: {"noise": 0.75}, "combined": {"noise": 0.5, "blends": 0.7}}
+def test_the_table_of_layers_has_one_row_per_set_of_layers() -> None:
+    both = {"tempered-entropy": {"noise": 0.9, "blends": 0.9}, COMBINED_LAYERS: {"noise": 0.75, "blends": 0.85}}
+    at_trunk = {score_name("trunk"): {"noise": 0.5, "blends": 0.7}, "combined at trunk": {"noise": 0.6, "blends": 0.8}}
+    own = {"combined": {"noise": 0.9, "blends": 1.0}}
     records = [
-        hunted(variant, made_up, recipe={"score": {"layer": layer}})
-        for variant, layer in (("separate", "trunk.stage2,trunk"), ("joined", "trunk.stage2+trunk"))
+        hunted("joined", both | at_trunk, recipe={"score": {"layer": "trunk.stage2+trunk"}}),
+        hunted("separate", both | own, recipe={"score": {"layer": "trunk.stage2,trunk"}}),
+        hunted("without", {"tempered-entropy": both["tempered-entropy"]}, recipe={"score": {"layer": "trunk"}}),
     ]
-    table = layer_table("cifar10", "cifar-resnet18", records)
-    assert table.header[-2:] == ("All, combined", "Its own, combined")
-    assert {row[0]: row[-1] for row in table.rows} == {"separate": "0.6000 (trunk.stage2,trunk)", "joined": "—"}
+    assert layer_table("cifar10", "cifar-resnet18", records).rows == [
+        ("trunk", "1", "0.6000", "0.7000"),
+        ("all of these, apart", "2", "—", "0.8000"),
+        ("trunk.stage2, trunk, apart", "1", "—", "0.9500"),
+    ]
 
 
 def test_an_unknown_hunt_is_refused() -> None:

@@ -38,9 +38,9 @@ def test_the_detector_is_made_from_kept_weights(
     assert "there is no record" in capsys.readouterr().err
     assert experiments(["table1", "--seeds", "1", "--only", "be-snn", "--keep-weights", *settings]) == 0
     assert experiments(make) == 0
-    assert "AUROC of nearest-neighbour on not-mnist: " in capsys.readouterr().out
+    assert "AUROC of combined on not-mnist: " in capsys.readouterr().out
     detector = Detector.load(model)
-    assert (detector.scoring.name, detector.threshold.alpha) == ("nearest-neighbour", 0.05)
+    assert (detector.scoring.name, detector.threshold.alpha) == ("combined", 0.05)
     document = tmp_path / "page.md"
     document.write_text("<!-- table: The trained detector -->\n<!-- end of table -->\n")
     assert experiments(["tables", "--into", str(document), "--results", str(tmp_path)]) == 0
