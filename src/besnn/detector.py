@@ -131,8 +131,14 @@ class Detector:
         """Move the model, in place."""
         self.model.to(device)
         self.preprocessing.to(device)
-        self._networks = {}
+        self.forget_networks()
         return self
+
+    def forget_networks(self) -> None:
+        """Drop what `network` has prepared, and remove its hooks from a wrapped network."""
+        for network in self._networks.values():
+            network.close()
+        self._networks = {}
 
     def network(self, layer: str | None) -> InferenceNetwork:
         """Return the model optimised for inference, with the features of Φ or of inner layers."""
@@ -163,8 +169,8 @@ class Detector:
         names = self.scoring.names if names is None else names
         collected: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in names}
         for evidence, features in self.outputs(inputs, self.layer_for(*names), batch_size):
-            for name in names:
-                collected[name].append(self.scoring.score(evidence, features, name).float().cpu())
+            for name, score in self.scoring.scores(evidence, features, names).items():
+                collected[name].append(score.float().cpu())
         return {name: torch.cat(parts).numpy() for name, parts in collected.items()}
 
     def calibrate(self, inputs: Array, alpha: float = 0.05, delta: float | None = None) -> Self:

@@ -41,6 +41,17 @@ def test_the_logits_are_the_networks_to_the_last_bit(detector, network, digits, 
     assert not any(module.training for module in network.modules())
 
 
+def test_hooks_do_not_stay(network, digits):
+    def hooks():
+        return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in network.modules())
+
+    before = hooks()
+    detector = wrap(network, digits.inputs, digits.labels, score="combined")
+    assert hooks() == before + 4  # one per layer that it looks at
+    detector.forget_networks()
+    assert hooks() == before
+
+
 def test_false_alarms_and_outliers(detector, digits, unseen):
     flagged = detector.predict(unseen.inputs).is_ood.mean()
     assert flagged < 0.12

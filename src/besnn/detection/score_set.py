@@ -1,6 +1,6 @@
 """The scores of a detector: those of its evidence, its feature densities and their combination, and which one decides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from torch import Tensor
@@ -41,6 +41,18 @@ class ScoreSet:
             return self.densities[name].score(features)
         assert self.combined is not None
         return self.combined.score({part: self.score(evidence, features, part) for part in self.combined.tails})
+
+    def scores(self, evidence: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+        """Compute several scores as `score` does, `{name: [batch]}`; `combined` shares its parts with the others."""
+        found = {name: self.score(evidence, features, name) for name in names if name != COMBINED}
+        if COMBINED in names:
+            self._checked(COMBINED)
+            assert self.combined is not None
+            parts = {
+                part: found[part] if part in found else self.score(evidence, features, part) for part in self.combined.tails
+            }
+            found[COMBINED] = self.combined.score(parts)
+        return found
 
     def keep(self, name: str) -> "ScoreSet":
         """Return the same scores deciding by `name`, without the densities that this score does not need."""

@@ -54,6 +54,12 @@ class InferenceNetwork(nn.Module):
         self.eval()
         self._forget_recordings()
 
+    def close(self) -> None:
+        """Remove the hooks from a network that is not a copy; this one is of no use any more."""
+        for extractor in self.extractors:
+            if isinstance(extractor, WithLayerOutputs):
+                extractor.remove_hooks()
+
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Map raw inputs `[batch, ...]` to evidence `[members, batch, classes]` and features `[members, batch, d]`."""
         if self.model.exact or torch.is_grad_enabled() or torch.compiler.is_compiling():

@@ -6,11 +6,10 @@ from torch import Tensor
 
 from besnn.data import Dataset
 from besnn.detection import CombinedScore, Density, ScoreSet, scores_for
-from besnn.detection.densities import DENSITIES, HEAD_DENSITIES, DensitySettings, LayerDensity, name_at_layer
+from besnn.detection.densities import DENSITIES, HEAD_DENSITIES, DensitySettings, LayerDensity, density_kind, name_at_layer
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Array, Detector
 from besnn.errors import InputError
-from besnn.model.feature_layers import layer_groups
 from besnn.training.batches import Source
 from besnn.training.choose_score import made_up_aurocs
 from besnn.wrapping.layers import FoundLayers
@@ -22,7 +21,7 @@ MOST_ROWS = 50_000  # training inputs that are looked at
 MOST_NEIGHBOURS = 10_000
 FEATURE_BYTES = 2**30  # training features in memory while scores are fitted
 BYTES_PER_NUMBER = 10  # of a stored neighbour, with all that makes its search fast
-CHOICE_ROWS = 512  # held-out inputs that outliers are made of
+CHOICE_ROWS = 256  # held-out inputs that outliers are made of
 K = 1
 
 
@@ -80,7 +79,7 @@ class ScoreFit:
                 continue
             own = features[..., columns].to(self.detector.scoring_device)
             for name, density in self._unfitted(group, own.shape[-1]).items():
-                if kinds is None or name.partition(" at ")[0] in kinds:
+                if kinds is None or density_kind(name) in kinds:
                     fitted = density.fit(own, labels)
                     densities[name] = LayerDensity(fitted, columns.start, columns.stop - columns.start)
         self.detector.scoring = ScoreSet("logits", self.detector.model.default_score, densities)
@@ -149,14 +148,15 @@ class ScoreFit:
         return densities
 
     def _combined(self) -> CombinedScore | None:
-        names = [self.detector.model.default_score, *(name for name in self.detector.scoring.densities if _is_part(name))]
+        neighbours = [name for name in self.detector.scoring.densities if density_kind(name) == NEIGHBOUR and "+" not in name]
+        names = [self.detector.model.default_score, *neighbours]
         reference = self.detector.scores(self._held_out(), names)
         if any(np.ptp(scores) == 0 for scores in reference.values()):
             return None
         return CombinedScore({name: torch.from_numpy(scores) for name, scores in reference.items()})
 
     def _at_last_layer(self, score: str) -> str:
-        at_layers = [name for name in self.detector.scoring.names if name.partition(" at ")[0] == score and "+" not in name]
+        at_layers = [name for name in self.detector.scoring.names if density_kind(name) == score and "+" not in name]
         if not at_layers:
             raise InputError(
                 f"score={score!r} needs a network that ends in a linear layer, and memory for it: choose another score"
@@ -179,9 +179,4 @@ class ScoreFit:
                 kept.append(group)
                 first += width
         self.detector.layer = ",".join(kept) or None
-
-
-def _is_part(name: str) -> bool:
-    """Return whether `combined` adds up a density: the nearest neighbours of single layers."""
-    kind, _, layer = name.partition(" at ")
-    return kind == NEIGHBOUR and len(layer_groups(layer or "x")[0]) == 1
+        self.detector.forget_networks()

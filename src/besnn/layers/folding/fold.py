@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils.hooks import RemovableHandle
 
 from besnn.errors import InputError
 from besnn.layers.attention import BatchEnsembleMultiheadAttention
@@ -57,7 +58,7 @@ INPUT = ":input"
 class WithLayerOutputs(nn.Module):
     """A network that returns a tuple: its output, and the outputs of the named layers; `fc:input` is what goes into `fc`.
 
-    The network itself is neither copied nor changed, but for hooks that do nothing while others run it. A layer that returns
+    The network itself is neither copied nor changed, but for hooks, which do nothing while others run it. A layer that returns
     several values gives its first one.
     """
 
@@ -65,12 +66,18 @@ class WithLayerOutputs(nn.Module):
         super().__init__()
         self.module, self.layers = module, layers
         self._outputs: dict[int, dict[str, Tensor]] = {}  # by thread: several may run the network at once
-        for layer in layers:
-            found = find_layer(module, layer)
-            if layer.endswith(INPUT):
-                found.register_forward_pre_hook(partial(self._keep_input, layer), with_kwargs=True)
-            else:
-                found.register_forward_hook(partial(self._keep, layer))
+        self._hooks = [self._hook(layer) for layer in layers]
+
+    def _hook(self, layer: str) -> RemovableHandle:
+        found = find_layer(self.module, layer)
+        if layer.endswith(INPUT):
+            return found.register_forward_pre_hook(partial(self._keep_input, layer), with_kwargs=True)
+        return found.register_forward_hook(partial(self._keep, layer))
+
+    def remove_hooks(self) -> None:
+        """Leave the network as it was; this one is of no use any more."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _keep(self, layer: str, module: nn.Module, arguments: Any, output: Any) -> None:
         if (outputs := self._outputs.get(_thread())) is not None:
