@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, fx, nn
@@ -55,6 +56,10 @@ INPUT = ":input"
 """Behind the name of a layer: what goes into it, not what comes out."""
 
 
+_HOOKS: "WeakKeyDictionary[WithLayerOutputs, list[RemovableHandle]]" = WeakKeyDictionary()
+"""Not attributes: a copy of a network, which has copies of the hooks, cannot copy what would remove them."""
+
+
 class WithLayerOutputs(nn.Module):
     """A network that returns a tuple: its output, and the outputs of the named layers; `fc:input` is what goes into `fc`.
 
@@ -66,7 +71,7 @@ class WithLayerOutputs(nn.Module):
         super().__init__()
         self.module, self.layers = module, layers
         self._outputs: dict[int, dict[str, Tensor]] = {}  # by thread: several may run the network at once
-        self._hooks = [self._hook(layer) for layer in layers]
+        _HOOKS[self] = [self._hook(layer) for layer in layers]
 
     def _hook(self, layer: str) -> RemovableHandle:
         found = find_layer(self.module, layer)
@@ -76,7 +81,7 @@ class WithLayerOutputs(nn.Module):
 
     def remove_hooks(self) -> None:
         """Leave the network as it was; this one is of no use any more."""
-        for hook in self._hooks:
+        for hook in _HOOKS.pop(self, ()):
             hook.remove()
 
     def _keep(self, layer: str, module: nn.Module, arguments: Any, output: Any) -> None:
