@@ -27,7 +27,7 @@ def measure_table_memory(rows: int) -> dict[str, Any]:
     """Score tables of `rows` and of a hundredth as many rows; return the record."""
     with tempfile.TemporaryDirectory() as name:
         model = Path(name) / "model.safetensors"
-        training = _write_table(model.with_name("training.csv"), 5000)
+        training = _write_table(model.with_name("training.csv"), 1000)
         _run("-m", "besnn", "train", training, "-o", model, "--epochs", 2, "--quiet")
         runs = [_measure_table(model, suffix, count) for suffix in FORMATS for count in (rows // 100, rows)]
     from benchmarks.documents import bench_record

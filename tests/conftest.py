@@ -15,8 +15,8 @@ from besnn.data import Dataset, two_moons
 from besnn.training import Recipe, parse_recipe
 from tests.real_data import lay_out
 
-settings.register_profile("no-deadline", deadline=None)  # the first example of a test pays for imports
-settings.load_profile("no-deadline")
+settings.register_profile("quick", deadline=None, max_examples=50)  # the first example of a test pays for imports
+settings.load_profile("quick")
 
 COMPACT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 UNMEASURED = [Path(__file__).with_name(name) for name in ("experiments", "benchmarks")]
