@@ -48,6 +48,13 @@ def test_from_a_program_to_scores(program, stripe_folder, tmp_path, capsys):
     assert run(["export", str(model), "--format", "torch", "--quiet"]) == 0
 
 
+def test_the_networks_own_order_of_classes(program, stripe_folder, tmp_path, capsys):
+    model = str(tmp_path / "d.safetensors")
+    command = ["wrap", str(program), str(stripe_folder), "-o", model, "--alpha", "0.3", "--score", "energy"]
+    assert run([*command, "--classes", "upright,flat", "--quiet"]) == 0
+    assert Detector.load(model).class_names == ("upright", "flat")
+
+
 @pytest.mark.parametrize("logits", [False, True])
 def test_from_embeddings(logits, tmp_path, capsys):
     rng = np.random.default_rng(0)

@@ -78,7 +78,7 @@ def wrap(
     check_data(*read, quiet=quiet)
     from besnn import wrap as wrap_network
     from besnn.checks import choose_device
-    from besnn.data import Dataset
+    from besnn.data.dataset import align_classes
     from besnn.training.batches import Data
 
     place = choose_device(device)
@@ -90,8 +90,8 @@ def wrap(
     else:
         known, unseen = _data(network, shape, data, held_out, size, label, data_dir)
     names = None if classes is None else classes.split(",")
-    if names is not None and isinstance(known, Dataset):
-        known = known.align_classes(names)
+    if names is not None:
+        known = align_classes(known, names)
     detector = wrap_network(
         loaded.to(place),
         known,

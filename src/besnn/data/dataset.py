@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ Inputs: TypeAlias = NDArray[np.uint8 | np.float32]
 
 
 MANY_CLASSES = 10  # of so many or more, each must have a few rows, or they are no classes
+
+
+Labelled = TypeVar("Labelled", bound="Dataset | StreamingFolder")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,15 +96,20 @@ class Dataset:
 
     def align_classes(self, class_names: Sequence[str]) -> "Dataset":
         """Renumber the labels to the order of `class_names`, the classes that a model was trained on."""
-        if self.labels is None or self.class_names == tuple(class_names):
-            return self
-        indices = {name: index for index, name in enumerate(class_names)}
-        present = np.unique(self.labels)
-        if unknown := [self.class_names[label] for label in present if self.class_names[label] not in indices]:
-            known = ", ".join(class_names)
-            raise InputError(f"{self.name}: the model does not know class {unknown[0]!r}, only {known}: drop its rows")
-        renumber = np.array([indices.get(name, -1) for name in self.class_names], dtype=np.int64)
-        return replace(self, labels=renumber[self.labels], class_names=tuple(class_names))
+        return align_classes(self, class_names)
+
+
+def align_classes(data: Labelled, class_names: Sequence[str]) -> Labelled:
+    """Renumber the labels of a data set or folder to the order of `class_names`, the classes that a model was trained on."""
+    if data.labels is None or data.class_names == tuple(class_names):
+        return data
+    indices = {name: index for index, name in enumerate(class_names)}
+    present = np.unique(data.labels)
+    if unknown := [data.class_names[label] for label in present if data.class_names[label] not in indices]:
+        known = ", ".join(class_names)
+        raise InputError(f"{data.name}: the model does not know class {unknown[0]!r}, only {known}: drop its rows")
+    renumber = np.array([indices.get(name, -1) for name in data.class_names], dtype=np.int64)
+    return replace(data, labels=renumber[data.labels], class_names=tuple(class_names))
 
 
 def split_indices(
