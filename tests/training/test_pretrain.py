@@ -324,7 +324,7 @@ def test_the_command_line(stripe_folder, tmp_path, capsys):
     for name, pretraining in {"both": "{epochs: 3}", "one": "null"}.items():
         given = [word for setting in (*settings, f"pretraining={pretraining}") for word in ("--set", setting)]
         model = tmp_path / f"{name}.safetensors"
-        assert besnn(["train", str(stripe_folder), "-o", str(model), *given]) == 0
+        assert besnn(["train", str(stripe_folder), "-o", str(model), "--verbose", *given]) == 0
         printed = capsys.readouterr()
         assert "trained 2 epochs" in printed.out
         assert f"wrote {model}" in printed.out
@@ -356,5 +356,5 @@ def test_the_command_line_does_not_throw_a_stopped_plain_network_away(stripe_fol
         patched.setattr("besnn.training.pretrain.with_trunk", interrupted)  # Ctrl-C after the plain network's last epoch
         assert besnn(words) == 130
     assert besnn(words) == 2
-    assert "plain/checkpoint.safetensors to start anew" in capsys.readouterr().err
+    assert "or drop it with --restart" in capsys.readouterr().err
     assert besnn([*words, "--resume"]) == 0

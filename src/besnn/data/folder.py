@@ -100,12 +100,11 @@ class StreamingFolder:
             images[len(kept)] = image
             kept.append(place)
             contents.append((_name(self.files[place], Path(self.name)), sha256))
-        note = self._left_out(errors)
-        if note and not (skip_bad and kept):
-            raise DataError(f"{note}: save them again or remove them, or leave them out with --skip-bad")
+        if errors and not (skip_bad and kept):
+            raise DataError(f"{self._unreadable(errors)}: save them again or remove them, or leave them out with --skip-bad")
         labels = None if self.labels is None else self.labels[kept]
         hashes = {self.name: hash_listing(contents)}
-        return Dataset(images[: len(kept)], labels, self.class_names, self.name, hashes, note=note)
+        return Dataset(images[: len(kept)], labels, self.class_names, self.name, hashes, note=self._left_out(errors))
 
     def readable(self) -> "StreamingFolder":
         """Decode all images once, and return those that can be read."""
@@ -128,9 +127,10 @@ class StreamingFolder:
                 yield from pool.map(read, self.files[start : start + 256])
 
     def _left_out(self, errors: dict[int, str]) -> str:
-        """Say which images cannot be read, `{place: error}`; empty if all can."""
-        if not errors:
-            return ""
+        return f"{self._unreadable(errors)}: they are left out" if errors else ""
+
+    def _unreadable(self, errors: dict[int, str]) -> str:
+        """Say which images cannot be read, `{place: error}`."""
         names = [writable(_name(self.files[place], Path(self.name))) for place in errors]
         listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else "")
         first = next(iter(errors.values()))
