@@ -19,6 +19,7 @@ from besnn.detector import Detector
 from besnn.errors import BesnnError, InputError
 from besnn.evaluation import ood_metrics
 from besnn.training.choose_score import fit_scoring
+from besnn.training.describe import describe
 from besnn.training.fit import Fitted
 from besnn.training.record import provenance, read_record, write_record
 from besnn.training.split import split_data
@@ -71,6 +72,7 @@ def kept_network(run: Run, workspace: Workspace, training: Dataset) -> Fitted | 
     split = split_data(training, recipe.data, recipe.training.seed)
     detector.to(choose_device(workspace.accelerator))
     fit_scoring(detector, recipe.score, split.training, split.validation)
+    detector.provenance["measured"] = describe(detector, split)
     return Fitted(detector, [], split)
 
 
