@@ -59,15 +59,14 @@ def test_kept_weights_are_a_small_model_file_without_densities(kept: tuple[Run, 
 def test_another_score_needs_no_training(kept: tuple[Run, Workspace]) -> None:
     run, workspace = kept
     first = read_record(workspace.record(run))
-    score = run.recipe.score.model_copy(update={"neighbour": 2})
+    score = run.recipe.score.model_copy(update={"neighbour": 2})  # the density is another one, the network is the same
     other = replace(run, recipe=run.recipe.model_copy(update={"score": score}))
     again = execute(other, measure_detection, replace(workspace, keep_weights=False))
     assert again["provenance"]["trained"]["date"] == Detector.load(workspace.weights(run)).provenance["date"]
     assert again["recipe"]["score"]["neighbour"] == 2
     assert again["accuracy"] == first["accuracy"]
-    own, combined = (again["scores"][name]["mnist"]["auroc"] for name in ("tempered-entropy", "combined"))
-    assert own == first["scores"]["tempered-entropy"]["mnist"]["auroc"]
-    assert combined != first["scores"]["combined"]["mnist"]["auroc"]
+    assert again["scores"]["tempered-entropy"] == first["scores"]["tempered-entropy"]
+    assert again["scores"].keys() == first["scores"].keys()
 
 
 def test_other_weights_are_refused(kept: tuple[Run, Workspace]) -> None:
