@@ -81,7 +81,7 @@ def test_a_backbone(run, capsys) -> None:
     assert capsys.readouterr().out.strip() == "3"
     assert [type(layer).__name__ for layer in detector.model.feature_extractor.trunk].count("BatchEnsembleLinear") == 3
     assert load_recipe("digits", ["backbone={name: dense}"]).backbone.depth == 2
-    with pytest.raises(InputError, match=r"'backbone\.depth' is 9: input should be less than or equal to 8"):
+    with pytest.raises(InputError, match=r"'backbone\.depth' is 9: give 8 or less"):
         load_recipe("digits", ["backbone.depth=9"])
     del BACKBONES["dense"]
     with pytest.raises(InputError, match="'dense' is unknown: use one of auto, mlp"):
