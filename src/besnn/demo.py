@@ -44,15 +44,15 @@ class Moons(NamedTuple):
     rings: list[Ring]
 
 
-class EverySixthEpoch(Reporter):
-    """Reports every sixth epoch in one line."""
+class SomeEpochs(Reporter):
+    """Reports every so many epochs in one line."""
 
-    def __init__(self, tell: Say) -> None:
-        self.tell = tell
+    def __init__(self, tell: Say, every: int) -> None:
+        self.tell, self.every = tell, every
 
     def epoch(self, row: Row) -> None:
         """Report an epoch if its turn has come."""
-        if row["epoch"] % 6 == 0:
+        if row["epoch"] % self.every == 0:
             accuracy = f"{100 * row['validation_accuracy']:.0f} % of held-out data classified correctly"
             self.tell(f"  epoch {row['epoch']:.0f}: loss {row['loss']:.2f}, {accuracy}")
 
@@ -94,7 +94,7 @@ def _run(folder: Path, say: Say) -> None:
 def run_moons(say: Say) -> Moons:
     """Train on Two Moons and measure confidence over the plane: the largest kernel exp(−d̄), averaged over members."""
     data = load("two-moons:train")
-    detector = fit_detector(load_recipe("two-moons"), data, reporter=EverySixthEpoch(say)).detector
+    detector = fit_detector(load_recipe("two-moons"), data, reporter=SomeEpochs(say, every=30)).detector
     plane = Plane.around(data.inputs)
     confidence = -detector.score(plane.points.astype(np.float32), "kernel-confidence")
     shown, _ = data.split(SHOWN_POINTS)
@@ -108,7 +108,7 @@ def run_digits(say: Say) -> tuple[Detector, Evaluation]:
     train, test = load("digits:train"), load("digits:test")
     known = tuple(name for name in train.class_names if name not in UNKNOWN_DIGITS)
     recipe = load_recipe("digits", [f"data.classes={list(known)}"])
-    detector = fit_detector(recipe, train, reporter=EverySixthEpoch(say)).detector
+    detector = fit_detector(recipe, train, reporter=SomeEpochs(say, every=6)).detector
     seen = keep_classes(test, known)
     scrambled = made_up_outliers(seen.inputs, kinds=["shuffled-pixels"])["shuffled-pixels"]
     unknown = {
