@@ -37,7 +37,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def moons_detector() -> Detector:
-    return fit_detector(load_recipe("two-moons", ["training.epochs=6"]), two_moons(600)).detector
+    return fit_detector(load_recipe("two-moons", ["training.epochs=40"]), two_moons(600)).detector
 
 
 @pytest.fixture(scope="session")
