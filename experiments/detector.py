@@ -6,7 +6,7 @@ small enough for a repository; the record of this module holds the figures of th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +78,16 @@ def kept_network(run: Run, workspace: Workspace, training: Dataset) -> Fitted | 
 
 def make_detector(run: Run, workspace: Workspace, stored_rows: int = STORED_ROWS) -> Detector:
     """Return the calibrated detector of a recorded run, from its kept weights."""
-    path = workspace.weights(run)
     if not is_recorded(run, workspace):
         raise InputError(f"there is no record {workspace.record(run)}: run it first (python -m experiments {run.experiment})")
-    if not path.exists():
-        raise InputError(f"there are no weights {path}: remove the record and run it again with --keep-weights")
-    detector = Detector.load(path)
     training = load(run.recipe.data.source, split="train", data_dir=workspace.data_dir)
-    split = split_data(training, run.recipe.data, run.recipe.training.seed)
     score = run.recipe.score.model_copy(update={"stored_rows": stored_rows, "densities": run.recipe.score.densities[:1]})
-    fit_scoring(detector, score, split.training, split.validation)
+    fitted = kept_network(replace(run, recipe=run.recipe.model_copy(update={"score": score})), workspace, training)
+    if fitted is None:
+        weights = f"there are no weights {workspace.weights(run)} of this recipe"
+        raise InputError(f"{weights}: remove the record and run it again with --keep-weights")
     calibration, _ = halves_of_test_set(run, workspace)
-    return detector.calibrate(calibration.inputs, ALPHA)
+    return fitted.detector.calibrate(calibration.inputs, ALPHA)
 
 
 def halves_of_test_set(run: Run, workspace: Workspace) -> tuple[Dataset, Dataset]:

@@ -192,7 +192,7 @@ def test_refuses_an_extractor_of_another_width(method: Any, batch: tuple[Tensor,
         model.features(batch[0])
 
 
-@pytest.mark.parametrize(("classes", "features"), [(1, FEATURES), (CLASSES, 0), (2.0, FEATURES)])
+@pytest.mark.parametrize(("classes", "features"), [(0, FEATURES), (CLASSES, 0), (2.0, FEATURES)])
 def test_refuses_impossible_sizes(method: Any, classes: int, features: int) -> None:
     with pytest.raises(InputError, match=r"whole number"):
         method.build(extractor, classes, features)

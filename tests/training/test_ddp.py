@@ -136,6 +136,7 @@ TRAIN = [
     "two-moons",
     "--device=cpu",
     "--epochs=2",
+    "--set=training.batch_size=64",
     "--set=backbone.hidden=[8]",
     "--set=backbone.feature_dim=4",
     "--set=method.members=2",
