@@ -201,7 +201,7 @@ def readme_table(records: Sequence[Record], results: Path) -> Table:
     seeds = len({record.seed for record in records})
     note = (
         f"Means over {seeds} seeds. FPR95 is the share of unknown inputs accepted when 95 % of known inputs are accepted. "
-        f"The default score is {' and '.join(f'{score} on {name}' for name, score in defaults.items())}. {_speed(results)}"
+        f"The default score is {' and '.join(sorted(set(defaults.values())))}. {_speed(results)}"
     )
     return Table("Results in short", README_HEADER, rows if records else [], note.rstrip())
 
