@@ -189,6 +189,22 @@ def hunt(
 
 
 @app.command()
+def members(
+    only: Only = None,
+    overrides: Set = None,
+    data_dir: DataDir = None,
+    results: Results = RESULTS,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Try fast weights of rank 2, and keeping the best 4 of 16 members, judged as in the hunt."""
+    from experiments.member_trials import member_runs, run_trials
+    from experiments.runs import select
+
+    run_trials(select(member_runs(overrides or ()), only or ()), _workspace(results, data_dir, device), _say(quiet))
+
+
+@app.command()
 def figure1(
     picture: Annotated[Path, typer.Option("--output", "-o", help="The picture: .png, .svg or .pdf.")] = Path(
         "docs/figures/figure1.png"
