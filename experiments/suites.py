@@ -54,21 +54,24 @@ def table1_runs(
 
 
 def table3_runs(in_name: str, seeds: Iterable[int], overrides: Sequence[str] = ()) -> list[Run]:
-    """Return Table 3's runs: every ensemble size, with batch times members constant.
+    """Return Table 3's runs: every ensemble size with batch times members constant, and the largest with a larger batch.
 
     >>> runs = table3_runs("fashion-mnist", seeds=[0])
     >>> [(run.recipe.method.members, run.recipe.batch_size) for run in runs]
-    [(1, 512), (2, 256), (4, 128), (8, 64)]
+    [(1, 512), (2, 256), (4, 128), (8, 64), (8, 128)]
     >>> [run.recipe.training.batch_rows for run in table3_runs("cifar10", seeds=[0])]  # there each member sees its own inputs
-    [512, 512, 512, 512]
+    [512, 512, 512, 512, 1024]
     """
     reference = reproduction_recipe(in_name, "be-snn", 0, [*overrides, f"method.members={REFERENCE_SIZE}"])
-    rows = REFERENCE_SIZE * reference.batch_size // reference.shares
+    rows_per_member = reference.batch_size // reference.shares
+    settings = [(size, REFERENCE_SIZE * rows_per_member, "") for size in ENSEMBLE_SIZES]
+    settings.append((ENSEMBLE_SIZES[-1], ENSEMBLE_SIZES[-1] * rows_per_member, f"batch of N = {REFERENCE_SIZE}"))
     runs = []
     for seed in seeds:
-        for members in ENSEMBLE_SIZES:
+        for members, rows, variant in settings:
             changes = [*overrides, f"method.members={members}", f"training.batch_rows={rows}"]
-            runs.append(Run("table3", reproduction_recipe(in_name, "be-snn", seed, changes), task_of(in_name).unknown))
+            recipe = reproduction_recipe(in_name, "be-snn", seed, changes)
+            runs.append(Run("table3", recipe, task_of(in_name).unknown, variant))
     return runs
 
 

@@ -57,7 +57,7 @@ def test_a_table_cut_short_has_all_methods() -> None:
 def test_table_3_keeps_batch_times_members() -> None:
     runs = table3_runs("fashion-mnist", [0], ["training.batch_rows=256"])
     rows = {(run.recipe.method.members, run.variant): run.recipe.batch_size * run.recipe.method.members for run in runs}
-    assert rows == {(1, ""): 256, (2, ""): 256, (4, ""): 256, (8, ""): 256}
+    assert rows == {(1, ""): 256, (2, ""): 256, (4, ""): 256, (8, ""): 256, (8, "batch of N = 4"): 512}
 
 
 def test_ablations_change_one_thing_each() -> None:
