@@ -6,9 +6,10 @@ Where a score searches or depends on values in Python, it provides a fixed formu
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,11 @@ from besnn.detection.conformal import exceeds, p_value_of_count
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
+from besnn.model.onnx_program import OnnxNetwork
 from besnn.storage.files import whole_file
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 OPSET = 20
 FORMATS = ("onnx", "torch")
@@ -32,12 +37,19 @@ def export(detector: Detector, path: Path, form: str = "onnx") -> None:
     """
     if form not in FORMATS:
         raise InputError(f"format {form!r} is unknown: use {' or '.join(FORMATS)}")
-    program = export_program(detector)
+    if form == "onnx":
+        _require_onnx()
+    network = next(iter(detector.model.extractors()))
     with whole_file(path) as partial, _quiet():
-        if form == "torch":
-            torch.export.save(program, str(partial), extra_files={"besnn.json": json.dumps(_description(detector))})
+        if isinstance(network, OnnxNetwork):
+            if form == "torch":
+                raise InputError("the wrapped network is an ONNX graph, which torch cannot run: export the detector as onnx")
+            _write_onnx(_joined(detector, network), detector, partial)
+        elif form == "torch":
+            description = json.dumps(_description(detector))
+            torch.export.save(export_program(detector), str(partial), extra_files={"besnn.json": description})
         else:
-            _write_onnx(program, detector, partial)
+            _write_onnx(_as_onnx(export_program(detector), ["inputs"], OUTPUTS), detector, partial)
 
 
 @contextmanager
@@ -56,26 +68,76 @@ def _quiet() -> Iterator[None]:
 
 def export_program(detector: Detector) -> torch.export.ExportedProgram:
     """Return the detector as a `torch.export` program with a dynamic batch size."""
-    network = DecisionNetwork(detector).eval()
     example = torch.zeros(3, *detector.input_shape, dtype=detector.preprocessing.dtype, device=detector.device)
+    return _program(DecisionNetwork(detector).eval(), example)
+
+
+def _program(network: nn.Module, example: Tensor | tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+    """Export a network of one batch, or of a tuple of batches."""
+    batch = {0: torch.export.Dim.AUTO}
+    shapes = batch if isinstance(example, Tensor) else (batch,) * len(example)
     with torch.no_grad():
-        return torch.export.export(network, (example,), dynamic_shapes={"inputs": {0: torch.export.Dim.AUTO}})
+        return torch.export.export(network, (example,), dynamic_shapes=(shapes,))
 
 
-def _write_onnx(program: torch.export.ExportedProgram, detector: Detector, path: Path) -> None:
+def _require_onnx() -> None:
     try:
-        import onnx
+        import onnx  # noqa: F401
         import onnxscript  # noqa: F401  # torch's exporter needs it
     except ImportError:
         raise InputError("export to ONNX needs the onnx extra: pip install 'besnn[onnx]'") from None
+
+
+def _as_onnx(
+    program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str], opset: int = OPSET
+) -> "ModelProto":
     exported = torch.onnx.export(
-        program, (), dynamo=True, opset_version=OPSET, input_names=["inputs"], output_names=OUTPUTS, verbose=False
+        program, (), dynamo=True, opset_version=opset, input_names=inputs, output_names=outputs, verbose=False
     )
     assert exported is not None
-    model = exported.model_proto
+    return exported.model_proto
+
+
+def _write_onnx(model: "ModelProto", detector: Detector, path: Path) -> None:
+    import onnx
+
     onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in _description(detector).items()})
     onnx.checker.check_model(model)
     onnx.save_model(model, str(path))
+
+
+def _joined(detector: Detector, network: OnnxNetwork) -> "ModelProto":
+    """Return one graph of the preprocessing, the wrapped graph as it is, and the decision."""
+    import onnx
+
+    decision = _DecisionOfRows(detector).eval()
+    inference = decision.network
+    layers = [network.tensor(name) for name in inference.layers]
+    wrapped = onnx.load_from_string(network.with_outputs(*dict.fromkeys(layers)))
+    version = next(each.version for each in wrapped.opset_import if each.domain in ("", "ai.onnx"))
+    opset = max(OPSET, version)
+    if version < opset:
+        wrapped = onnx.version_converter.convert_version(wrapped, opset)
+    raw = torch.zeros(3, *detector.input_shape, dtype=detector.preprocessing.dtype, device=detector.device)
+    with torch.no_grad():
+        x = inference.preprocessing(raw)
+        rows = inference.extractors[0](x) if layers else (network(x),)
+    names = [f"row {number}" for number in range(len(rows))]
+    before = _as_onnx(_program(inference.preprocessing, raw), ["inputs"], ["prepared"], opset)
+    after = _as_onnx(_program(decision, rows), names, OUTPUTS, opset)
+    before.ir_version = wrapped.ir_version = after.ir_version
+    before, wrapped = onnx.compose.add_prefix(before, "before/"), onnx.compose.add_prefix(wrapped, "network/")
+    _rename_input(before, "inputs")
+    inner = [(f"network/{tensor}", name) for tensor, name in zip([network.output_name, *layers], names, strict=True)]
+    both = onnx.compose.merge_models(before, wrapped, [("before/prepared", f"network/{network.input_name}")])
+    return onnx.compose.merge_models(both, after, inner)
+
+
+def _rename_input(model: "ModelProto", name: str) -> None:
+    old = model.graph.input[0].name
+    for node in model.graph.node:
+        node.input[:] = [name if each == old else each for each in node.input]
+    model.graph.input[0].name = name
 
 
 def _description(detector: Detector) -> dict[str, object]:
@@ -108,12 +170,22 @@ class DecisionNetwork(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Decide for a batch."""
-        evidence, features = self.network(inputs)
+        return self.decide(*self.network(inputs))
+
+    def decide(self, evidence: Tensor, features: Tensor) -> tuple[Tensor, ...]:
+        """Decide by evidence and features."""
         probabilities = self.network.model.log_probabilities(evidence).exp()
         score = self.score(evidence, features)
         at_least = (self.calibration >= score[:, None]).sum(dim=1)  # ONNX has no binary search
         p_value = p_value_of_count(at_least, len(self.calibration), score.dtype)
         return probabilities.argmax(dim=1), probabilities, score, p_value, exceeds(score, self.threshold)
+
+
+class _DecisionOfRows(DecisionNetwork):
+    """What follows the wrapped network: takes a tuple of its logits and the outputs of its layers."""
+
+    def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return self.decide(*self.network.gathered([inputs if self.network.layers else inputs[0]]))
 
 
 class _ScoreNetwork(nn.Module):

@@ -117,14 +117,14 @@ def _network(path: Path) -> tuple["nn.Module | None", tuple[int, ...], bytes | N
     """Return the network in a file with the shape of its inputs and its program; no network for a table."""
     from besnn.data.formats import FORMATS
     from besnn.errors import InputError
+    from besnn.model.onnx_program import load_onnx
     from besnn.model.program import load_program
-    from besnn.wrapping.onnx_graph import load_onnx
 
     match suffix := path.suffix.lower():
         case ".pt2":
             return load_program(path.read_bytes(), str(path))
         case ".onnx":
-            return load_onnx(path)
+            return load_onnx(path, str(path))
     if suffix in FORMATS and FORMATS[suffix].is_table:
         return None, (), None
     pickled = suffix in (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")

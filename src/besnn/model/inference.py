@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -80,6 +80,10 @@ class InferenceNetwork(nn.Module):
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(raw.device.type, GPU_TYPE) if half else nullcontext():
             outputs = [extractor(view) for extractor, view in zip(extractors, self._views(x), strict=True)]
+        return self.gathered(outputs)
+
+    def gathered(self, outputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """Make evidence and features of what the extractors return."""
         rows, *by_layer = zip(*outputs, strict=True) if self.layers else (outputs,)
         dtype = self.preprocessing.mean.dtype
         features = by_member(rows, self.model.members, dtype)

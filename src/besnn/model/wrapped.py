@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from besnn.errors import InputError
+from besnn.model.onnx_program import OnnxNetwork, load_onnx
 from besnn.model.program import load_program
 from besnn.model.protocol import EvidenceKind, OODClassifier
 
-PROGRAM = "network/program"
+PROGRAM, ONNX = "network/program", "network/onnx"
 
 
 class WrappedNetwork(OODClassifier):
@@ -22,7 +23,8 @@ class WrappedNetwork(OODClassifier):
     Args:
         network: in evaluation mode.
         num_classes: C.
-        program: the file of a `torch.export` program that the network was read from, to be kept in the model file.
+        program: the file of a `torch.export` program or an ONNX graph that the network was read from, to be kept in the model
+            file.
 
     >>> network = WrappedNetwork(nn.Linear(2, 3).eval(), num_classes=3)
     >>> list(network(torch.rand(5, 2)).shape)
@@ -55,17 +57,20 @@ class WrappedNetwork(OODClassifier):
         """Return the program, if there is one, and what identifies the network."""
         network = self.feature_extractor
         adapter = {"pad": network.pad} if isinstance(network, LogitsOf) else None
-        tensors = {} if self.program is None else {PROGRAM: torch.frombuffer(bytearray(self.program), dtype=torch.uint8)}
-        return tensors, {"adapter": adapter, "fingerprint": None if self.program is not None else fingerprint(network)}
+        if self.program is None:
+            return {}, {"adapter": adapter, "fingerprint": fingerprint(network)}
+        key = ONNX if isinstance(network, OnnxNetwork) else PROGRAM
+        return {key: torch.frombuffer(bytearray(self.program), dtype=torch.uint8)}, {"adapter": adapter, "fingerprint": None}
 
     @classmethod
     def from_file_parts(
         cls, tensors: Mapping[str, Tensor], description: Mapping[str, Any], num_classes: int, network: nn.Module | None
     ) -> Self:
         """Restore the network from the file, or take the given one if it is the network that was wrapped."""
-        if PROGRAM in tensors:
-            loaded, _, content = load_program(tensors[PROGRAM].numpy().tobytes(), "the network in the model file")
-            return cls(loaded, num_classes, content)
+        for key, load in ((PROGRAM, load_program), (ONNX, load_onnx)):
+            if key in tensors:
+                loaded, _, content = load(tensors[key].numpy().tobytes(), "the network in the model file")
+                return cls(loaded, num_classes, content)
         if network is None:
             raise InputError("the model file holds no network: pass the one that was wrapped, Detector.load(path, network)")
         if description["adapter"] is not None:

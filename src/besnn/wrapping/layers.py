@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from besnn.errors import InputError
 from besnn.layers.folding.fold import INPUT, first_tensor
 from besnn.model.feature_layers import layer_features
 
+EXAMPLES = 4
+"""Inputs that are run to find layers."""
 MOST_STAGES = 4
 """Stages that are looked at, counted from the last: what comes before are edges and colours."""
 
@@ -47,10 +49,9 @@ def find_layers(network: nn.Module, x: Tensor) -> FoundLayers:
     """
     trace = _traced(network, x)
     features, head, head_name = _classifier(network, trace)
-    ends = _stage_ends(network, trace, x)
-    pooled = {name: _pooled(trace.outputs[name]) for name in ends}
+    pooled = {name: trace.outputs[name].pooled for name in _stage_ends(network, trace, x)}
     if head_name is not None and features is not None:
-        pooled[features] = _pooled(trace.inputs[head_name])
+        pooled[features] = trace.inputs[head_name].pooled
     names = list(pooled)
     different = [
         name for at, name in enumerate(names) if not any(_same(pooled[name], pooled[later]) for later in names[at + 1 :])
@@ -75,28 +76,35 @@ def named_layers(network: nn.Module, x: Tensor, names: Sequence[str]) -> FoundLa
     stages = tuple(name for name in names if name != features)
     if features in names:
         return FoundLayers(stages, features, head, head_name)
-    vectors = [name for name in names if trace.outputs[name.removesuffix(INPUT)].ndim == 2]  # the last one stands in
+    vectors = [name for name in names if len(trace.outputs[name.removesuffix(INPUT)].shape) == 2]  # the last one stands in
     return FoundLayers(tuple(name for name in names if name not in vectors[-1:]), vectors[-1] if vectors else None, None)
+
+
+class _Seen(NamedTuple):
+    """What is kept of a tensor: maps of all layers together could exceed memory."""
+
+    shape: torch.Size
+    pooled: Tensor  # [n, d]
 
 
 @dataclass
 class _Trace:
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
-    inputs: dict[str, Tensor] = field(default_factory=dict)
-    outputs: dict[str, Tensor] = field(default_factory=dict)
+    inputs: dict[str, _Seen] = field(default_factory=dict)
+    outputs: dict[str, _Seen] = field(default_factory=dict)
 
 
 @torch.no_grad()
 def _traced(network: nn.Module, x: Tensor) -> _Trace:
-    """Run the network and keep the last input and output of each layer that takes and returns a batch of numbers."""
-    trace = _Trace()
+    """Run the network and note the last input and output of each layer that takes and returns a batch of numbers."""
+    x, trace = x[:EXAMPLES], _Trace()
 
     def keep(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         into, out = first_tensor((*arguments, *keywords.values())), first_tensor(output)
         for values, tensor in ((trace.inputs, into), (trace.outputs, out)):
             values.pop(name, None)
             if _is_batch(out, len(x)) and _is_batch(tensor, len(x)):
-                values[name] = tensor.clone()  # the next layer may overwrite it
+                values[name] = _Seen(tensor.shape, _pooled(tensor).clone())  # the next layer may overwrite it
 
     with _hooks(network, keep):
         trace.logits = network(x)
@@ -121,7 +129,7 @@ def _stage_ends(network: nn.Module, trace: _Trace, x: Tensor) -> list[str]:
     sizes = {name: sum(1 for _ in module.modules()) for name, module in network.named_modules()}
     best: dict[tuple[int, ...], str] = {}
     for name, output in trace.outputs.items():
-        shape = _places(output, x)
+        shape = _places(output.shape, x)
         if shape is not None and (shape not in best or sizes[name] >= sizes[best[shape]]):
             best.pop(shape, None)
             best[shape] = name
@@ -132,14 +140,14 @@ def _is_batch(value: Any, batch: int) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and value.ndim >= 2 and len(value) == batch
 
 
-def _places(output: Tensor, x: Tensor) -> tuple[int, ...] | None:
-    """Return the resolution of a map `[n, c, h, w]`, or the number of tokens `[n, tokens, d]`; None for anything else."""
-    if output.ndim == 3:
-        return (output.shape[1],)
-    if output.ndim != 4 or output.shape[2:].numel() == 1:
+def _places(shape: torch.Size, x: Tensor) -> tuple[int, ...] | None:
+    """Return the resolution of an image's map `[n, c, h, w]`, or the number of tokens `[n, tokens, d]`; None for others."""
+    if len(shape) == 3:
+        return (shape[1],)
+    if len(shape) != 4 or x.ndim != 4 or shape[2] == shape[3] == 1:
         return None
-    turned = x.ndim == 4 and x.shape[2] == x.shape[3] and output.shape[2] != output.shape[3]  # [n, h, w, c]
-    return None if turned else tuple(output.shape[2:])
+    turned = x.shape[2] == x.shape[3] and shape[2] != shape[3]  # [n, h, w, c]
+    return None if turned else tuple(shape[2:])
 
 
 def _classifier(network: nn.Module, trace: _Trace) -> tuple[str | None, Head | None, str | None]:
@@ -147,19 +155,19 @@ def _classifier(network: nn.Module, trace: _Trace) -> tuple[str | None, Head | N
     modules = dict(network.named_modules())
     for name, output in reversed(trace.outputs.items()):
         weight, bias = (getattr(modules[name], each, None) for each in ("weight", "bias"))
-        into = trace.inputs.get(name)
-        if into is None or into.ndim != 2 or not isinstance(weight, Tensor) or weight.ndim != 2:
+        if name not in trace.inputs or not isinstance(weight, Tensor) or weight.ndim != 2:
             continue
-        if weight.shape != (trace.logits.shape[1], into.shape[1]) or not torch.equal(output, trace.logits):
+        into, out = trace.inputs[name], output.pooled
+        if into.shape != (len(out), weight.shape[1]) or not torch.equal(out, trace.logits):
             continue
         bias = bias if isinstance(bias, Tensor) else weight.new_zeros(len(weight))
-        if torch.allclose(into @ weight.T + bias, output, rtol=1e-3, atol=1e-3 * float(output.abs().max())):
+        if torch.allclose(into.pooled @ weight.T + bias, out, rtol=1e-3, atol=1e-3 * float(out.abs().max())):
             return f"{name}{INPUT}", Head(weight, bias), name
     return None, None, None
 
 
 def _pooled(output: Tensor) -> Tensor:
-    return layer_features({"a": [output]}, "a", 1, torch.float32)
+    return layer_features({"a": [output]}, "a", 1, output.dtype)[0]
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
