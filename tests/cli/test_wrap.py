@@ -40,6 +40,8 @@ def test_from_a_program_to_scores(program, stripe_folder, tmp_path, capsys):
     assert record["recipe"] is None
     assert record["scores"][facts["score"]]["digits"]["auroc"] > 0.5
     assert run(["score", str(model), str(stripe_folder), "-o", str(tmp_path / "s.csv"), "--quiet"]) == 0
+    assert run(["monitor", str(tmp_path / "s.csv"), "--model", str(model), "--json", "-"]) == 0
+    assert said(capsys)["alarm"] is False
     assert run(["calibrate", str(model), str(stripe_folder), "--alpha", "0.3", "--quiet"]) == 0
     assert Detector.load(model).threshold.alpha == 0.3
     capsys.readouterr()

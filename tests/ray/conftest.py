@@ -17,10 +17,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import torch
+from torch import nn
 
+from besnn import wrap
 from besnn.batch import score_file
 from besnn.data import Dataset
 from besnn.detector import Detector
+from besnn.model.program import load_program, save_program
 from besnn.training import Recipe, make_fabric
 from besnn.training.fit import fit_detector
 
@@ -60,6 +64,16 @@ def stripes_file(tiny_recipe: Callable[..., Recipe], stripes: Dataset, tmp_path_
     path = tmp_path_factory.mktemp("stripes") / "stripes.safetensors"
     recipe = tiny_recipe("calibration.alpha=0.1", "data.calibration=0.3")
     fit_detector(recipe, stripes, fabric=make_fabric(accelerator="cpu")).detector.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def wrapped_file(moons: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a detector around a network for Two Moons, which the file holds."""
+    network = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2)).eval()
+    loaded, _, program = load_program(save_program(network, torch.rand(3, 2)))
+    path = tmp_path_factory.mktemp("wrapped") / "wrapped.safetensors"
+    wrap(loaded, moons, score="nearest-neighbour", alpha=0.2, program=program).save(path)
     return path
 
 

@@ -102,6 +102,12 @@ def test_the_same_table_as_the_local_engine(cluster, moons_file, points, score_l
     assert times_of(folder) == before
 
 
+def test_a_wrapped_network(cluster, wrapped_file, points, score_locally, tmp_path):
+    source, folder = str(points / "points.csv"), tmp_path / "scores"
+    score_on_ray(wrapped_file, source, str(folder), cluster=Cluster(workers=1))
+    assert_exactly_once(folder, score_locally(wrapped_file, source))
+
+
 def test_images_in_an_archive_from_the_command_line(cluster, stripes_file, photos, pack, score_locally, tmp_path, capsys):
     folder = f"file://{tmp_path}/scores"
     options = ["--engine", "ray", "--workers", "1", "--json", "-"]

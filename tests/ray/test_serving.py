@@ -32,15 +32,6 @@ def port(cluster):
     serve.shutdown()
 
 
-@pytest.fixture
-def stricter_file(moons_file, tmp_path):
-    """The same network with another threshold."""
-    detector = Detector.load(moons_file)
-    detector.calibrate(np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32), alpha=0.5)
-    detector.save(tmp_path / "stricter.safetensors")
-    return tmp_path / "stricter.safetensors"
-
-
 INPUTS = [[0.1, 0.2], [9.0, 9.0], [-0.5, 0.4]]
 
 
@@ -83,7 +74,8 @@ def p_values(model: Path) -> tuple[float, ...]:
     return tuple(Detector.load(model).predict(np.array(INPUTS, np.float32)).p_value.tolist())
 
 
-def test_the_service_answers_as_the_detector_and_models_are_swapped(cluster, port, moons_file, stricter_file):
+def test_the_service_answers_as_the_detector_and_models_are_swapped(cluster, port, moons_file, wrapped_file):
+    """A trained model is served first, then a wrapped network."""
     said: list[str] = []
     serve_on_ray(moons_file, Settings(model_name="first"), [], "127.0.0.1", port, Replicas(), cluster, said.append)
     url = f"http://127.0.0.1:{port}"
@@ -96,10 +88,10 @@ def test_the_service_answers_as_the_detector_and_models_are_swapped(cluster, por
     assert [row["is_ood"] for row in answer] == expected.is_ood.tolist()
     assert httpx.get(f"{url}/v2/health/ready", timeout=PATIENCE).status_code == 200
 
-    first, second = p_values(moons_file), p_values(stricter_file)
+    first, second = p_values(moons_file), p_values(wrapped_file)
     assert first != second
     with Clients(url, 3) as clients:
-        deploy(stricter_file, Settings(model_name="second"), [], "127.0.0.1", port, Replicas(least=1, most=2))
+        deploy(wrapped_file, Settings(model_name="second"), [], "127.0.0.1", port, Replicas(least=1, most=2))
         deadline = time.monotonic() + PATIENCE
         while set(clients.answers[-3:]) != {second} and time.monotonic() < deadline:
             time.sleep(0.1)
