@@ -97,7 +97,7 @@ def image_spec(detector: "Detector") -> ImageSpec | None:
     if len(detector.input_shape) == 1:
         return None
     channels, height, width = detector.input_shape
-    return ImageSpec((height, width), channels)
+    return ImageSpec((height, width), channels, detector.preprocessing.short_side)
 
 
 def score_batches(detector: "Detector", batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from besnn import Detector
@@ -55,6 +56,21 @@ def test_the_networks_own_order_of_classes(program, stripe_folder, tmp_path, cap
     command = ["wrap", str(program), str(stripe_folder), "-o", model, "--alpha", "0.3", "--score", "energy"]
     assert run([*command, "--classes", "upright,flat", "--quiet"]) == 0
     assert Detector.load(model).class_names == ("upright", "flat")
+
+
+def test_photographs_keep_their_shape(program, stripe_folder, tmp_path, capsys):
+    model, photos = str(tmp_path / "d.safetensors"), tmp_path / "photos"
+    command = ["wrap", str(program), str(stripe_folder), "-o", model, "--alpha", "0.2", "--score", "energy", "--quiet"]
+    assert run([*command, "--resize", "9"]) == 0
+    photos.mkdir()
+    wide = np.random.default_rng(0).integers(0, 256, (9, 20), dtype=np.uint8)
+    Image.fromarray(wide).save(photos / "wide.png")
+    assert run(["score", model, str(photos), "-o", str(tmp_path / "s.parquet"), "--quiet"]) == 0
+    middle = wide[None, None, 0:8, 6:14]  # halves are rounded to even, as torchvision does
+    found = pa.parquet.read_table(tmp_path / "s.parquet")["score"].to_pylist()
+    np.testing.assert_allclose(found, Detector.load(model).score(middle), rtol=1e-5)
+    assert run([*command, "--resize", "4"]) == 2
+    assert "images whose shorter side is 4 do not hold" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("logits", [False, True])

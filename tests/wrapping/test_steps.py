@@ -1,12 +1,17 @@
 """Preprocessing from other libraries' objects, against what those libraries compute."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from besnn.data import ImageSpec
+from besnn.data.images import read_image
 from besnn.errors import InputError
 from besnn.wrapping import preprocessing_of
+from besnn.wrapping.steps import read_preprocessing
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -81,3 +86,42 @@ def test_numbers(images):
     assert np.array_equal(preprocessing_of((3, 4, 4), mean=0.5).mean, [0.5] * 3)
     with pytest.raises(InputError, match="one of each per channel"):
         preprocessing_of((3, 4, 4), mean=[0.5, 0.5])
+
+
+FILES = {
+    "preprocessor_config.json": {"do_resize": True, "size": {"shortest_edge": 36}, "do_center_crop": True, "crop_size": 28}
+    | {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": MEAN, "image_std": STD},
+    "config.json": {"pretrained_cfg": {"input_size": [3, 28, 28], "crop_pct": 28 / 36, "mean": MEAN, "std": STD}},
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("size", [(64, 48), (41, 97), (30, 30)])
+def test_a_file_that_describes_the_preprocessing(name, size, tmp_path):
+    (tmp_path / name).write_text(json.dumps(FILES[name]))
+    found = read_preprocessing(tmp_path / name, 3)
+    assert (found.input_shape, found.short_side, found.divisor) == ((3, 28, 28), 36, 255.0)
+    rough = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8))
+    rough.resize(size, Image.Resampling.BICUBIC).save(tmp_path / "photo.png")
+    pixels = read_image(tmp_path / "photo.png", ImageSpec((28, 28), 3, found.short_side))
+    width, height = size
+    wide, high = (int(36 * width / height), 36) if width > height else (36, int(36 * height / width))
+    left, top = round((wide - 28) / 2), round((high - 28) / 2)
+    whole = np.asarray(Image.open(tmp_path / "photo.png").resize((wide, high), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(pixels, whole[top : top + 28, left : left + 28].transpose(2, 0, 1))
+    try:
+        import torchvision.transforms as transforms
+    except ImportError:
+        return
+    steps = [transforms.Resize(36), transforms.CenterCrop(28), transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+    theirs = transforms.Compose(steps)(Image.open(tmp_path / "photo.png"))
+    torch.testing.assert_close(found(torch.from_numpy(pixels)[None])[0], theirs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("[1]", "does not describe a preprocessing"), ("{", "cannot be read"), ("{}", "timm")]
+)
+def test_a_file_that_describes_none(text, message, tmp_path):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises((InputError, OSError), match=message):
+        read_preprocessing(tmp_path / "x.json", 3)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from besnn.data import Dataset
     from besnn.detector import Detector
+    from besnn.model import Preprocessing
     from besnn.training.batches import Data
 
 _SHOWN_SCORES = 5
@@ -53,6 +54,16 @@ def wrap(
     size: Annotated[
         int | None, typer.Option(metavar="N", help="Load images at this height and width. (default: the network's)")
     ] = None,
+    resize: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Resize the shorter side to this and cut out the middle. (default: stretch images)"),
+    ] = None,
+    preprocessing: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Transformers' preprocessor_config.json or timm's config.json. (default: the options above)"
+        ),
+    ] = None,
     classes: Annotated[
         str | None, typer.Option(metavar="NAMES", help="The network's classes in its order, such as cat,dog. (default: DATA's)")
     ] = None,
@@ -83,12 +94,15 @@ def wrap(
 
     place = choose_device(device)
     known: Data
+    prepared = None
     loaded, shape, program = _network(network)
     if loaded is None:
         known, unseen, loaded, program = _embeddings(network, label, data, held_out)
         layer = layer or (["features"] if hasattr(loaded, "features") else None)
     else:
-        known, unseen = _data(network, shape, data, held_out, size, label, data_dir)
+        numbers = _numbers("--mean", mean), _numbers("--std", std)
+        prepared = _preprocessing(network, shape, size, resize, preprocessing, *numbers)
+        known, unseen = _data(network, prepared, data, held_out, label, data_dir)
     names = None if classes is None else classes.split(",")
     if names is not None:
         known = align_classes(known, names)
@@ -99,8 +113,7 @@ def wrap(
         delta=delta,
         held_out=unseen,
         class_names=names,
-        mean=_numbers("--mean", mean),
-        std=_numbers("--std", std),
+        preprocessing=prepared,
         layers=layer,
         score=score,
         memory=memory * 2**20,
@@ -132,16 +145,45 @@ def _network(path: Path) -> tuple["nn.Module | None", tuple[int, ...], bytes | N
     raise InputError(f"{path} {what}: save it with torch.export.save as .pt2, export it as .onnx, or use besnn.wrap in Python")
 
 
-def _data(
+def _preprocessing(
     network: Path,
     shape: tuple[int, ...],
-    data: str | None,
-    held_out: str | None,
     size: int | None,
-    label: str,
-    folder: Path | None,
+    resize: int | None,
+    described: Path | None,
+    mean: list[float] | None,
+    std: list[float] | None,
+) -> "Preprocessing | None":
+    """Return what is done to image files for a network of `shape`, where 0 stands for any size; None for a network of rows."""
+    from besnn.data import ImageSpec
+    from besnn.errors import InputError
+    from besnn.wrapping.steps import preprocessing_of, read_preprocessing
+
+    given = [option for option in (mean, std, size, resize) if option is not None]
+    if len(shape) != 3:
+        if given or described:
+            raise InputError(f"{network} takes no images: leave out --mean, --std, --size, --resize and --preprocessing")
+        return None
+    channels, height, width = shape
+    if described is not None:
+        if given:
+            raise InputError("--preprocessing says what --mean, --std, --size and --resize would: give one or the other")
+        found = read_preprocessing(described, channels)
+        if any(own not in (0, side) for own, side in zip(shape, found.input_shape, strict=True)):
+            raise InputError(f"{described} makes images of {list(found.input_shape)}, but {network} takes {list(shape)}")
+        return found
+    sides = (size, size) if size is not None else (height, width)
+    if not all(sides):
+        raise InputError(f"{network} takes images of any size: choose one with --size")
+    found = preprocessing_of(ImageSpec(sides, channels, resize).shape, mean=mean, std=std)
+    found.short_side = resize
+    return found
+
+
+def _data(
+    network: Path, prepared: "Preprocessing | None", data: str | None, held_out: str | None, label: str, folder: Path | None
 ) -> "tuple[Data, Dataset | None]":
-    """Load the data at the network's input size."""
+    """Load the data, images as the network's preprocessing takes them."""
     from besnn.data import ImageSpec, load, load_or_stream
     from besnn.errors import InputError
 
@@ -149,12 +191,9 @@ def _data(
         command = command_line("besnn", "wrap", network, "DATA", "-o", "OUTPUT")
         raise InputError(f"there is no data for {network}: {command}")
     image = None
-    if len(shape) == 3:
-        channels, height, width = shape
-        sides = (size, size) if size is not None else (height, width)
-        if not all(sides):
-            raise InputError(f"{network} takes images of any size: choose one with --size")
-        image = ImageSpec(sides, channels)
+    if prepared is not None:
+        channels, height, width = prepared.input_shape
+        image = ImageSpec((height, width), channels, prepared.short_side)
     known = load_or_stream(data, data_dir=folder, label=label, image=image)
     unseen = None if held_out is None else load(held_out, data_dir=folder, split="test", label=label, image=image)
     return known, unseen

@@ -36,6 +36,8 @@ class ImageSpec:
     Attributes:
         size: `(height, width)` in pixels, or one int for a square.
         channels: 1 for grey, 3 for RGB.
+        short_side: the shorter side of an image is resized to this, and its middle is cut out, as torchvision's `Resize` and
+            `CenterCrop` do; unless given, images are stretched to the size.
 
     >>> ImageSpec(32, channels=3).shape
     (3, 32, 32)
@@ -43,6 +45,7 @@ class ImageSpec:
 
     size: int | tuple[int, int]
     channels: int
+    short_side: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", self.shape[1:])  # so that 4 and (4, 4) are equal
@@ -50,6 +53,8 @@ class ImageSpec:
             raise InputError(f"channels={self.channels} is neither 1 (grey) nor 3 (RGB)")
         if min(self.shape) < 1:
             raise InputError(f"an image size of {self.size} is not positive: give a height and a width in pixels")
+        if self.short_side is not None and self.short_side < max(self.shape[1:]):
+            raise InputError(f"images whose shorter side is {self.short_side} do not hold {self.size}: resize them to more")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -74,7 +79,7 @@ def read_image(path: Path, spec: ImageSpec, name: str | None = None) -> Pixels:
 def decode_image(data: bytes, spec: ImageSpec, name: str) -> Pixels:
     """Decode the bytes of one image file as `uint8 [c, h, w]`.
 
-    The image is rotated upright, its transparent parts become white, and it is stretched to the size of the spec. Of an
+    The image is rotated upright, its transparent parts become white, and it is brought to the size of the spec. Of an
     animation the first frame is taken.
 
     >>> file = io.BytesIO()
@@ -97,7 +102,7 @@ def image_spec_of(path: Path) -> ImageSpec:
 
 def convert_images(images: Pixels, spec: ImageSpec) -> Pixels:
     """Bring images `uint8 [n, c, h, w]` to another size or number of channels."""
-    if images.shape[1:] == spec.shape:
+    if images.shape[1:] == spec.shape and spec.short_side is None:
         return images
     converted = np.empty((len(images), *spec.shape), np.uint8)
     for place, image in enumerate(images):
@@ -128,18 +133,32 @@ def _opened(file: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
 
 
 def _decode(image: Image.Image, spec: ImageSpec) -> Pixels:
-    image.draft(None, (2 * max(spec.shape[1:]),) * 2)  # lets a JPEG decode at 1/2, 1/4 or 1/8 of its size
+    image.draft(
+        None, (2 * max(*spec.shape[1:], spec.short_side or 0),) * 2
+    )  # lets a JPEG decode at 1/2, 1/4 or 1/8 of its size
     return _conform(ImageOps.exif_transpose(image), spec)
 
 
 def _conform(image: Image.Image, spec: ImageSpec) -> Pixels:
-    """Bring an open image to the spec, `uint8 [c, h, w]`; nothing is cropped, so the aspect ratio may change."""
+    """Bring an open image to the spec, `uint8 [c, h, w]`."""
     _, height, width = spec.shape
     flat = _flatten(image).convert("L" if spec.channels == 1 else "RGB")
-    if flat.size != (width, height):
+    if spec.short_side is not None:
+        flat = _middle(flat, spec.short_side, height, width)
+    elif flat.size != (width, height):
         flat = flat.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.asarray(flat)
     return np.array(pixels[None] if spec.channels == 1 else pixels.transpose(2, 0, 1), order="C")
+
+
+def _middle(image: Image.Image, short_side: int, height: int, width: int) -> Image.Image:
+    """Resize an image's shorter side and cut out its middle; sizes and halves are rounded as torchvision does."""
+    shorter = min(image.size)
+    sides = tuple(short_side if side == shorter else int(short_side * side / shorter) for side in image.size)
+    if image.size != sides:
+        image = image.resize((sides[0], sides[1]), Image.Resampling.BILINEAR)
+    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+    return image.crop((left, top, left + width, top + height))
 
 
 def _flatten(image: Image.Image) -> Image.Image:

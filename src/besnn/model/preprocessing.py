@@ -28,6 +28,8 @@ class Preprocessing(nn.Module):
         resize: the height and width that images are resized to before anything else.
         crop: the height and width that are then cut out of their middle.
         interpolation: how images are resized, with antialiasing.
+        short_side: image files have their shorter side resized to this, and `input_shape` is cut out of their middle; unless
+            given, they are stretched to it.
         form: `pixels` (uint8), `numbers` (float32) or `tokens` (whole numbers, which the network gets as int64 and unchanged);
             pixels for images and numbers for rows unless given.
 
@@ -49,6 +51,7 @@ class Preprocessing(nn.Module):
         resize: tuple[int, int] | None = None,
         crop: tuple[int, int] | None = None,
         interpolation: Interpolation = "bilinear",
+        short_side: int | None = None,
         form: Form | None = None,
     ) -> None:
         super().__init__()
@@ -59,7 +62,7 @@ class Preprocessing(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
         self.form: Form = form or ("pixels" if len(self.input_shape) == 3 else "numbers")
-        self.divisor, self.interpolation = divisor, interpolation
+        self.divisor, self.interpolation, self.short_side = divisor, interpolation, short_side
         self.resize, self.crop = (None if size is None else (int(size[0]), int(size[1])) for size in (resize, crop))
         self._check()
 
@@ -83,7 +86,7 @@ class Preprocessing(nn.Module):
 
     def settings(self) -> dict[str, Any]:
         """Return all but shape, mean and std, as JSON-able values."""
-        settings = ("divisor", "resize", "crop", "interpolation", "form")
+        settings = ("divisor", "resize", "crop", "interpolation", "short_side", "form")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in settings}
 
     @classmethod

@@ -29,11 +29,12 @@ QUICK_BYTES = 32 * 1024
 class InputReader:
     """Reads a model's inputs, each `(columns,)` or `(channels, height, width)`: numbers, or images in files.
 
-    Reading stops with a TimeoutError once the event `expired` is set, because the client no longer waits.
+    Reading stops with a TimeoutError once the event `expired` is set, because the client no longer waits. `short_side` is as
+    in `besnn.data.ImageSpec`.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], settings: Settings) -> None:
-        self.input_shape, self._settings = input_shape, settings
+    def __init__(self, input_shape: tuple[int, ...], settings: Settings, short_side: int | None = None) -> None:
+        self.input_shape, self._settings, self._short_side = input_shape, settings, short_side
         self.is_image = len(input_shape) == 3
         if len(input_shape) != 1 and (not self.is_image or input_shape[0] not in (1, 3)):
             raise InputError(f"cannot serve a model of inputs {list(input_shape)}: only tables, and grey or RGB images")
@@ -69,7 +70,7 @@ class InputReader:
 
     def _decode(self, files: Mapping[str, bytes], expired: Event) -> dict[str, Pixels]:
         channels, height, width = self.input_shape
-        return decode_uploads(files, ImageSpec((height, width), channels), self._settings, expired)
+        return decode_uploads(files, ImageSpec((height, width), channels, self._short_side), self._settings, expired)
 
 
 def decode_uploads(files: Mapping[str, bytes], spec: ImageSpec, settings: Settings, expired: Event) -> dict[str, Pixels]:

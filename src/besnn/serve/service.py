@@ -35,7 +35,7 @@ class Service:
             raise NotReadyError("the detector is not calibrated: calibrate it with held-out inputs before serving it")
         self.detector, self.settings, self.threshold = detector, settings, detector.threshold
         self.bodies = BodyLimits(settings)
-        self.reader = InputReader(detector.input_shape, settings)
+        self.reader = InputReader(detector.input_shape, settings, detector.preprocessing.short_side)
         self.traffic = Traffic(self.threshold, settings)
         self.metrics = Metrics(self.threshold, self.traffic.report)
         self._batcher = Batcher(detector.predict, settings.max_batch_rows, settings.max_waiting_rows, self.metrics.batch)

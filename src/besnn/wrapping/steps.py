@@ -1,11 +1,14 @@
 """The preprocessing of a network as data: from the transforms of torchvision and timm, or transformers' image processor."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
 
-from besnn.errors import InputError
+from besnn.errors import InputError, reading
 from besnn.model import Preprocessing
 from besnn.model.preprocessing import Interpolation
 
@@ -51,6 +54,29 @@ def preprocessing_of(
     return steps.result()
 
 
+def read_preprocessing(path: Path, channels: int) -> Preprocessing:
+    """Return the preprocessing of image files that a JSON file describes: transformers' `preprocessor_config.json`, or timm's.
+
+    Files of any size are brought to its `input_shape` as its `short_side` says.
+    """
+    with reading(path):
+        given = json.loads(path.read_bytes())
+    if not isinstance(given, dict):
+        raise InputError(f"{path} does not describe a preprocessing: give a preprocessor_config.json, or timm's config.json")
+    steps = _Steps((channels, 1, 1))
+    if "image_mean" in given:
+        _from_processor(steps, SimpleNamespace(**given))
+    else:
+        _from_timm(steps, given.get("pretrained_cfg", given))
+    if steps.size is None:
+        raise InputError(f"{path} does not say which size images have: pass --mean, --std and --size instead")
+    files = _Steps((channels, *(steps.crop or steps.size)))
+    files.mean, files.std, files.divisor = steps.mean, steps.std, steps.divisor
+    preprocessing = files.result()
+    preprocessing.short_side = steps.short_side
+    return preprocessing
+
+
 class _Steps:
     """The steps found so far, in the order resize, crop, scale to 0 … 1, standardise."""
 
@@ -58,6 +84,7 @@ class _Steps:
         self.input_shape = input_shape
         self.size: tuple[int, int] | None = None
         self.crop: tuple[int, int] | None = None
+        self.short_side: int | None = None
         self.interpolation, self.divisor = "bilinear", 255.0
         self.mean: float | Sequence[float] | None = None
         self.std: float | Sequence[float] | None = None
@@ -71,7 +98,7 @@ class _Steps:
         height, width = self.input_shape[1:]
         sides = [size] if isinstance(size, int) else list(size)
         if len(sides) == 1:  # as torchvision rounds
-            short = sides[0]
+            self.short_side = short = sides[0]
             sides = [short, int(short * width / height)] if height <= width else [int(short * height / width), short]
         self.size = (int(sides[0]), int(sides[1]))
         if interpolation is not None:
@@ -149,7 +176,9 @@ def _from_processor(steps: _Steps, given: object) -> None:
 
 
 def _sides(size: Any) -> Size:
-    """Read `{"height": h, "width": w}` or `{"shortest_edge": s}`, a mapping or an object."""
+    """Read `{"height": h, "width": w}` or `{"shortest_edge": s}`, a mapping or an object; one number is a square."""
+    if isinstance(size, int):
+        return [size, size]
     names = ("height", "width", "shortest_edge")
     height, width, short = (size.get(name) if isinstance(size, Mapping) else getattr(size, name, None) for name in names)
     if height and width:
