@@ -57,7 +57,7 @@ def _every_score(detectors: Sequence[Detector], dataset: Dataset) -> Scores:
 
 
 def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None = None) -> None:
-    """Fit all densities that a recipe names, and combine the first with the method's score if there is validation data.
+    """Fit all densities that a recipe names, and combine them with the method's score if there is validation data.
 
     The score that decides does not change.
     """
@@ -68,7 +68,7 @@ def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, v
     densities = decides.densities | (fit_densities(detector, config, missing, training) if missing else {})
     detector.scoring = ScoreSet(decides.evidence_kind, decides.name, densities, decides.combined)
     if decides.combined is None and validation is not None:
-        detector.scoring.combined = combine(detector, config.densities[0], validation)
+        detector.scoring.combined = combine(detector, validation)
 
 
 def accuracy_of(detector: Detector, known: Dataset) -> float:

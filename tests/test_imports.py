@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "export": {"model", "detection", "detector"},
     "serve": {"data", "detection", "detector"},
     "ray": {"data", "detector", "batch", "serve"},
-    "estimator": {"data", "detection", "training", "detector"},
+    "estimator": {"data", "detection", "recipe", "training", "detector"},
     "demo": {"data", "detector", "evaluation", "training"},
     "wrapping": {"data", "layers", "model", "detection", "recipe", "detector", "training"},
 }

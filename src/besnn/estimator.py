@@ -1,9 +1,8 @@
 """Estimators by scikit-learn's and PyOD's conventions: a detector trained and calibrated from arrays."""
 
 import contextlib
-import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +18,25 @@ from besnn.data import Dataset, Inputs
 from besnn.data.dataset import split_indices, varies_within_classes
 from besnn.data.rows import Rounding, rows_from_array
 from besnn.detection import ConformalThreshold, p_values
+from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
-from besnn.training import Recipe, parse_recipe
+from besnn.recipe.config import AUTO, METHOD
+from besnn.training import Recipe, load_recipe, parse_recipe
 
-LEAST_EPOCHS, LEAST_STEPS = 20, 100  # of training, unless epochs is given
+IMAGES: dict[str, Any] = {  # the settings for images; those for tables are the recipe `table`
+    "backbone": {"hidden": (64, 64), "feature_dim": 32},
+    "method": {"noise_dim": 32, "hidden_dim": 32},
+    "training": {
+        "epochs": 20,
+        "least_steps": 100,
+        "batch_size": 64,
+        "gradient_every": 4,
+        "optimiser": {"name": "adamw", "learning_rate": 0.002, "weight_decay": 5e-4},
+    },
+    "score": {"name": "nearest-neighbour", "densities": ("nearest-neighbour", "class-gaussian"), "neighbour": 10},
+}
+LEAST_REFERENCE = 2  # validation rows to combine scores with
 ROUNDING = 1e-5  # of scores, relative to the largest
 
 
@@ -35,14 +48,14 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     Args:
         members: N, the number of networks that share the weights.
-        hidden: widths of the hidden layers (tables) or of the convolution blocks (images).
-        feature_dim: d, the length of a feature vector, and of the noise and hidden layer of the class-feature generator.
-        epochs: passes over the training rows; None for 20, or more if needed for 100 optimiser steps.
-        batch_size, weight_decay: of the optimiser, AdamW.
-        learning_rate: its peak; a cosine brings it to 0.
-        score_name: which score `ood_score` returns. `class-gaussian` and `nearest-neighbour` are feature densities, `method` is
-            the paper's tempered entropy, `combined` adds both kinds, and `auto` takes the best of all on outliers made up from
-            validation rows. None for `class-gaussian` on tables and `nearest-neighbour` on images.
+        hidden: widths of the hidden layers (tables) or of the convolution blocks (images); None for the default.
+        feature_dim: d, the length of a feature vector; None for 64 on tables and 32 on images.
+        epochs: passes over the training rows; None for 20, or more if that makes few optimiser steps.
+        batch_size, learning_rate, weight_decay: of the optimiser, AdamW; the rate is its peak. None for the default.
+        score_name: which score `ood_score` returns. `class-covariance`, `whitened-neighbour`, `class-gaussian` and
+            `nearest-neighbour` are densities, of the inputs (tables) or of features (images). `method` is the paper's tempered
+            entropy, `combined` adds it to densities, and `auto` takes the best of all on outliers made up from validation rows.
+            None for `combined` on tables and `nearest-neighbour` on images.
         validation: share of the rows held out for `auto` and `combined`; other scores need none.
         calibration: share of the rows held out for p-values and thresholds; if that is fewer than two rows, none are.
         accelerator: `cpu`, `gpu`, `mps`, or `auto` for the best one available.
@@ -65,12 +78,12 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         self,
         members: int = 4,
         *,
-        hidden: tuple[int, ...] = (64, 64),
-        feature_dim: int = 32,
+        hidden: tuple[int, ...] | None = None,
+        feature_dim: int | None = None,
         epochs: int | None = None,
-        batch_size: int = 64,
-        learning_rate: float = 0.002,
-        weight_decay: float = 5e-4,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
         score_name: str | None = None,
         validation: float = 0.1,
         calibration: float = 0.2,
@@ -109,7 +122,8 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         names = tuple(getattr(self, "feature_names_in_", ()))
         inputs = _training_table(rows, names) if rows.ndim == 2 else _images(rows)
         seed = int(check_random_state(self.random_state).randint(2**31))
-        held_out, rest = _hold_out(len(inputs), self._recipe(seed).data.calibration, seed)
+        recipe = self._recipe(seed, is_image=rows.ndim > 2)
+        held_out, rest = _hold_out(len(inputs), recipe.data.calibration, seed)
         if len(lost := np.setdiff1d(labels, labels[rest])):
             name = str(self.classes_[lost[0]])
             warnings.warn(f"no row of class {name!r} is left to train on: pass more rows, or lower calibration", stacklevel=2)
@@ -117,7 +131,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         training = Dataset(inputs, labels.astype(np.int64), class_names, "X", feature_names=names, weights=weights).subset(rest)
         with _torch_precision_kept():
             fabric = make_fabric(accelerator=self.accelerator)
-            fitted = fit_detector(self._recipe(seed, self._adaptations(training)), training, fabric=fabric)
+            fitted = fit_detector(self._adapted(recipe, training, len(inputs)), training, fabric=fabric)
         self.detector_, self.history_ = fitted.detector, fitted.history
         self.detector_.integer_labels = self.classes_.dtype.kind in "iu"
         self.calibration_scores_ = self.detector_.score(inputs[held_out])
@@ -182,39 +196,32 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True)
         return rows.astype(np.float64) if rows.ndim == 2 else _images(rows)
 
-    def _recipe(self, seed: int, overrides: Iterable[str] = ()) -> Recipe:
+    def _recipe(self, seed: int, is_image: bool) -> Recipe:
         """Return the recipe that the parameters describe; a wrong parameter raises an error that names its field."""
-        content = {
-            "name": type(self).__name__,
+        content = IMAGES if is_image else load_recipe("table").model_dump(exclude_unset=True)
+        optimiser = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
+        training = {"epochs": self.epochs, "batch_size": self.batch_size}
+        training |= {"seed": seed, "least_steps": None if self.epochs is None else 0}
+        parameters = {
             "data": {"source": "X", "validation": self.validation, "calibration": self.calibration},
             "backbone": {"hidden": self.hidden, "feature_dim": self.feature_dim},
-            "method": {"members": self.members, "noise_dim": self.feature_dim, "hidden_dim": self.feature_dim},
-            "training": {
-                "epochs": LEAST_EPOCHS if self.epochs is None else self.epochs,
-                "batch_size": self.batch_size,
-                "seed": seed,
-                "gradient_every": 4,
-                "optimiser": {"name": "adamw", "learning_rate": self.learning_rate, "weight_decay": self.weight_decay},
-            },
-            "score": {
-                "name": "method" if self.score_name is None else self.score_name,
-                "densities": ("class-gaussian", "nearest-neighbour"),
-                "neighbour": 10,
-            },
+            "method": {"members": self.members},
+            "training": training | {"optimiser": content["training"]["optimiser"] | _given(optimiser)},
+            "score": {"name": self.score_name},
         }
-        return parse_recipe(content, overrides)
+        sections = {name: content.get(name, {}) | _given(own) for name, own in parameters.items()}
+        return parse_recipe({"name": type(self).__name__, **sections})
 
-    def _adaptations(self, training: Dataset) -> list[str]:
-        """Return what the training rows change in the recipe."""
-        changes = ["data.calibration=0"]  # fit has held them out already
-        if self.score_name not in ("auto", "combined"):
-            changes.append("data.validation=0")
-        if self.score_name is None and varies_within_classes(training):
-            changes.append(f"score.name={'nearest-neighbour' if training.is_image else 'class-gaussian'}")
-        if self.epochs is None:
-            steps_per_epoch = max(1, len(training) // self.batch_size)
-            changes.append(f"training.epochs={max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps_per_epoch))}")
-        return changes
+    def _adapted(self, recipe: Recipe, training: Dataset, rows: int) -> Recipe:
+        """Return the recipe for training rows that are left after calibration rows were held out of all `rows`."""
+        validation, score = round(recipe.data.validation * rows), recipe.score.name
+        if self.score_name is None and not varies_within_classes(training):
+            score = METHOD
+        elif self.score_name is None and score == COMBINED and validation < LEAST_REFERENCE:
+            score = recipe.score.densities[0]
+        share = validation / len(training) if score in (AUTO, COMBINED) else 0.0
+        changes = {"score.name": score, "data.calibration": 0.0, "data.validation": share}
+        return parse_recipe(recipe.model_dump(), [f"{field}={value}" for field, value in changes.items()])
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the detector as the content of its model file."""
@@ -281,6 +288,10 @@ class BESNNOutlierDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn
     def _outliers(self, scores: NDArray[np.float32]) -> NDArray[np.int64]:
         flags: NDArray[np.int64] = self._conformal.is_ood(scores).astype(np.int64)
         return flags
+
+
+def _given(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -104,7 +104,7 @@ def test_members_of_a_converted_backbone_differ():
 
 # --- the registry ---
 
-SHAPES = {"mlp": (6,), "convnet": (2, 9, 7), "fashion-convnet": (3, 28, 28), "cifar-resnet18": (1, 32, 32)}
+SHAPES = {"mlp": (6,), "tabular": (6,), "convnet": (2, 9, 7), "fashion-convnet": (3, 28, 28), "cifar-resnet18": (1, 32, 32)}
 
 
 @pytest.mark.parametrize("name", BACKBONES)
@@ -114,7 +114,8 @@ def test_every_backbone_builds_by_name_with_the_settings_it_has(name):
     assert BACKBONES[name].name == name
     assert network(torch.rand(2, *SHAPES[name])).shape == (2, 7)
     first = next(layer for layer in network.modules() if isinstance(layer, nn.Linear | nn.Conv2d))
-    assert first.weight.shape[:2] == ({"mlp": 4, "convnet": 4}.get(name, 2), SHAPES[name][0])
+    inputs = 5 * 6 if name == "tabular" else SHAPES[name][0]  # a number and its four pieces
+    assert first.weight.shape[:2] == (4 if "hidden" in BACKBONES[name].settings else 2, inputs)
 
 
 def test_settings_have_types_and_defaults():

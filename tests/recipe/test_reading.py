@@ -97,7 +97,7 @@ def test_a_method_given_by_name_alone_can_be_refined():
         (["name=null"], ["'name'", "None"]),
         (["data=null"], ["'data'", "section"]),
         (["data={}"], ["'data.source'", "missing"]),
-        (["backbone.name=vgg"], ["'backbone.name'", "'vgg' is unknown", "auto, mlp, convnet"]),
+        (["backbone.name=vgg"], ["'backbone.name'", "'vgg' is unknown", "auto, mlp, tabular, convnet"]),
         (["backbone.depth=3"], ["'backbone.depth'", "unknown", "feature_dim", "last_kernel"]),
         (["backbone.hidden=[8, wide]"], ["'backbone.hidden.1'", "'wide'"]),
         (["method.members=5000"], ["'method.members'", "5000", "1024"]),
@@ -182,3 +182,9 @@ def test_a_recipe_that_is_not_there_lists_those_that_are(tmp_path):
         load_recipe(tmp_path / "absent.yaml")
     with pytest.raises(InputError, match="cannot be read"):
         load_recipe(tmp_path)
+
+
+def test_epochs_that_are_asked_for_are_not_extended():
+    assert load_recipe("table").training.least_steps > 0
+    assert load_recipe("table", ["training.epochs=3"]).training.least_steps == 0
+    assert load_recipe("table", ["training.epochs=3", "training.least_steps=9"]).training.least_steps == 9

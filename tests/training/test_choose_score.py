@@ -13,6 +13,7 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.layers import tile
 from besnn.model import Preprocessing, mlp
+from besnn.model.feature_layers import layer_groups
 from besnn.recipe.config import ScoreConfig
 from besnn.training.choose_score import combine, fit_densities, fit_scoring, made_up_aurocs
 from besnn.training.fit import fit_detector
@@ -68,6 +69,22 @@ def test_densities_use_training_features_of_the_layer(layer, detector, fitted):
     assert list(detector.scoring.densities) == ["nearest-neighbour"]
 
 
+def test_densities_of_the_inputs_see_what_goes_into_the_network(detector, fitted):
+    config = ScoreConfig(name="class-gaussian", layer="inputs")
+    fit_scoring(detector, config, fitted.split.training, None)
+    training, validation = (
+        detector.preprocessing(torch.from_numpy(part.inputs)).flatten(1)[None]
+        for part in (fitted.split.training, fitted.split.validation)
+    )
+    expected = DENSITIES["class-gaussian"]().fit(training, torch.from_numpy(fitted.split.training.labels)).score(validation)
+    np.testing.assert_allclose(detector.score(fitted.split.validation.inputs), expected, rtol=1e-5)
+
+
+def test_inputs_stand_alone():
+    with pytest.raises(InputError, match="name inputs alone"):
+        layer_groups("inputs,trunk")
+
+
 @pytest.mark.parametrize("layer", ["trunk.3+trunk", "trunk+trunk.3"])
 def test_several_layers_are_used_together(layer, detector, fitted):
     config = ScoreConfig(name="nearest-neighbour", neighbour=3, layer=layer)
@@ -102,9 +119,8 @@ def test_the_number_of_stored_rows_is_limited(densities, detector, fitted):
 def test_the_combination_refers_to_validation_rows(detector, fitted):
     config = ScoreConfig(name="combined", neighbour=3, densities=("class-gaussian", "nearest-neighbour"))
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
-    assert list(detector.scoring.densities) == ["class-gaussian"]  # the first one; the other is not needed any more
     reference = detector.scoring.combined.state()
-    assert set(reference) == {"tempered-entropy", "class-gaussian"}
+    assert set(reference) == {"tempered-entropy", "class-gaussian", "nearest-neighbour"}
     for name, scores in reference.items():
         assert np.array_equal(scores.numpy(), np.sort(detector.score(fitted.split.validation.inputs, name)))
 
@@ -176,7 +192,7 @@ def test_one_pass_fits_what_each_layer_alone_would_have(kinds, stored_rows, dete
 
 
 def test_the_combination_adds_up_the_surprise_at_every_layer(detector, fitted, layer_by_layer):
-    config = ScoreConfig(name="combined", layer=APART, neighbour=3, densities=("nearest-neighbour", "class-gaussian"))
+    config = ScoreConfig(name="combined", layer=APART, neighbour=3)
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     assert detector.scoring.names[-4:] == [*(f"nearest-neighbour at {layer}" for layer in APART.split(",")), "combined"]
     strange = made_up_outliers(fitted.split.calibration.inputs)["mosaics"]
@@ -254,7 +270,7 @@ def test_a_constant_layer_is_not_combined():
     for layer, told_apart in (("1,2", False), ("2,1", False), ("2,2+0", True)):
         densities = fit_densities(detector, ScoreConfig(layer=layer, neighbour=3), ["nearest-neighbour"], moons)
         detector.scoring = ScoreSet("logits", "predictive-entropy", densities)
-        assert (combine(detector, "nearest-neighbour", validation) is not None) == told_apart
+        assert (combine(detector, validation) is not None) == told_apart
 
 
 def test_a_constant_score_is_not_combined():

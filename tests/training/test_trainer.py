@@ -122,6 +122,14 @@ def test_batches_and_steps_of_160_inputs(settings, batch, steps, train, tiny_rec
     assert (trainer.batch_size, trainer.total_steps) == (batch, 2 * steps)
 
 
+@pytest.mark.parametrize(("least", "epochs"), [(0, 2), (3, 2), (1000, None)])
+def test_small_data_are_trained_for_some_steps(least, epochs, train, tiny_recipe, moons):
+    trainer = train(tiny_recipe("training.epochs=2", f"training.least_steps={least}"), moons).trainer
+    expected = -(-least // trainer.steps_per_epoch) if epochs is None else epochs
+    assert trainer.total_steps == expected * trainer.steps_per_epoch
+    assert trainer.progress.step == trainer.total_steps
+
+
 def test_fewer_inputs_than_members_that_share_them(train, tiny_recipe, moons):
     with pytest.raises(InputError, match=r"cannot split 160 inputs among 161 members: set method.own_inputs=false") as caught:
         train(tiny_recipe("method.members=161", "method.own_inputs=true"), moons)

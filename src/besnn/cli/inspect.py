@@ -113,9 +113,11 @@ def guarantee(calibration: Mapping[str, Any] | None) -> str:
 def _score(name: str, layer: str | None) -> str:
     """Return a score with the layers it looks at; a density at one of several layers already has its layer in its name."""
     from besnn.detection.densities import density_kind
+    from besnn.model.feature_layers import INPUTS
 
     own = layer is None or density_kind(name) != name
-    return name if own else f"{name}, from features of the network's layer {layer}"
+    place = "of the inputs themselves" if layer == INPUTS else f"from features of the network's layer {layer}"
+    return name if own else f"{name}, {place}"
 
 
 def _inputs(shape: list[int]) -> str:

@@ -11,6 +11,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from besnn.errors import InputError
+from besnn.layers.embedding import PiecewiseLinear
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,20 @@ def mlp(
     for narrow, wide in itertools.pairwise(widths):
         layers += [nn.Linear(narrow, wide), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def tabular(
+    input_shape: tuple[int, ...],
+    hidden: Annotated[tuple[PositiveInt, ...], Field(description="widths of the hidden layers")] = (128, 128),
+    feature_dim: int = 256,
+    bins: Annotated[PositiveInt, Field(description="pieces of the embedding of each number")] = 4,
+) -> nn.Sequential:
+    """Build Φ for tables of any kind: a piecewise-linear embedding of each number, then linear layers with ReLU between them.
+
+    >>> list(tabular((3,), (16, 16), 8)(torch.rand(2, 3)).shape)
+    [2, 8]
+    """
+    return _named(embedding=PiecewiseLinear(bins), network=mlp((input_shape[0] * (1 + bins),), hidden, feature_dim))
 
 
 def two_moons_mlp() -> nn.Sequential:
@@ -193,6 +208,7 @@ def _named(**children: nn.Module) -> nn.Sequential:
 
 BACKBONES: dict[str, Backbone] = {
     "mlp": Backbone("mlp", mlp, "table"),
+    "tabular": Backbone("tabular", tabular, "table"),
     "convnet": Backbone("convnet", convnet, "image"),
     "fashion-convnet": Backbone("fashion-convnet", fashion_convnet, "image", size=28),
     "cifar-resnet18": Backbone("cifar-resnet18", cifar_resnet18, "image", size=32),

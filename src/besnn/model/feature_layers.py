@@ -12,6 +12,8 @@ from besnn.model.protocol import OODClassifier
 
 GRID = 2
 """The side of the grid that maps are averaged over where several layers are joined."""
+INPUTS = "inputs"
+"""Stands for no layer at all: the standardised inputs themselves, `[1, batch, d]`, the same for all members."""
 
 
 def layer_groups(layer: str | None) -> tuple[tuple[str, ...], ...]:
@@ -25,12 +27,15 @@ def layer_groups(layer: str | None) -> tuple[tuple[str, ...], ...]:
         raise InputError(f"layer {layer!r} has an empty name or spaces: write names with + or , between them, as trunk.3+trunk")
     if len(set(groups)) < len(groups):
         raise InputError(f"layer {layer!r} names the same layers twice: leave one of them out")
+    if layer != INPUTS and any(INPUTS in group for group in groups):
+        raise InputError(f"layer {layer!r} joins inputs, which all members share, with a layer: name inputs alone")
     return groups
 
 
 def layer_names(layer: str | None) -> tuple[str, ...]:
-    """Return each layer in `"trunk.3+trunk,trunk"`, once; none stands for Φ's output."""
-    return tuple(dict.fromkeys(name for group in layer_groups(layer) for name in group))
+    """Return each layer in `"trunk.3+trunk,trunk"`, once; none stands for Φ's output, or for the inputs."""
+    names = dict.fromkeys(name for group in layer_groups(layer) for name in group)
+    return () if layer == INPUTS else tuple(names)
 
 
 def existing_layers(model: OODClassifier, layer: str | None) -> str | None:

@@ -15,7 +15,7 @@ from besnn.layers import WithLayerOutputs, batch_ensemble, fold, members_of, mir
 from besnn.layers.folding.folded_layers import FoldedLinear
 from besnn.layers.folding.fuse import MemberStreams, fuse
 from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
-from besnn.model.feature_layers import by_member, layer_features, layer_names
+from besnn.model.feature_layers import INPUTS, by_member, layer_features, layer_names
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier
 
@@ -33,7 +33,7 @@ class InferenceNetwork(nn.Module):
     members get mirror images. On a CPU, images pass in small batches that fit its cache. On a GPU, products are taken in
     `GPU_TYPE`, and a shape of batch that recurs is recorded, with members in parallel, and replayed. With gradients enabled,
     neither is done, nor for an `exact` model, whose own network runs. `layer` names layers of the feature extractor, see
-    `layer_groups`; None stands for its output. The model's classes are frozen if they are not yet.
+    `layer_groups`; None stands for its output, `inputs` for what goes in. The model's classes are frozen if they are not yet.
     """
 
     _fused: tuple[nn.Module, ...] | None  # not a part of the state
@@ -88,7 +88,9 @@ class InferenceNetwork(nn.Module):
         dtype = self.preprocessing.mean.dtype
         features = by_member(rows, self.model.members, dtype)
         evidence = self.model.evidence(features)
-        if self.layer is not None:
+        if self.layer == INPUTS:
+            features = x.flatten(1)[None]
+        elif self.layer is not None:
             features = layer_features(dict(zip(self.layers, by_layer, strict=True)), self.layer, self.model.members, dtype)
         return evidence, features
 

@@ -140,6 +140,7 @@ class TrainingConfig(Section):
     """The training loop."""
 
     epochs: PositiveInt = Field(16, description="passes through the data")
+    least_steps: NonNegativeInt = Field(0, description="more passes, if the epochs have fewer steps than this: for small data")
     batch_size: PositiveInt = Field(128, description="inputs per step")
     batch_rows: PositiveInt | None = Field(
         None, description="rows per step (members times inputs per member), instead of batch_size"
@@ -178,7 +179,7 @@ class ScoreConfig(Section):
         "trunk",
         description="the layer whose features densities are fitted to; if the network has no layer of that name, Φ's output. "
         "`trunk.3+trunk` scales the features of several layers to unit length and joins them, with maps averaged over a "
-        "2 × 2 grid; `trunk.3,trunk` fits densities to each layer, and `combined` adds them up",
+        "2 × 2 grid; `trunk.3,trunk` fits densities to each layer, and `combined` adds them up; `inputs` stands for the standardised inputs",
     )
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")

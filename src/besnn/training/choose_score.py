@@ -7,7 +7,7 @@ import torch
 
 from besnn.data import Dataset, made_up_outliers
 from besnn.detection import DENSITIES, CombinedScore, Density, ScoreSet, scores_for
-from besnn.detection.densities import DensitySettings, LayerDensity, density_kind, name_at_layer
+from besnn.detection.densities import DensitySettings, LayerDensity, name_at_layer
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError
@@ -58,7 +58,7 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
     wanted = kinds if name in (AUTO, COMBINED) else (name,)
     detector.scoring = ScoreSet(kind, own, fit_densities(detector, config, wanted, training))
     if validation is not None and name in (AUTO, COMBINED):
-        detector.scoring.combined = combine(detector, wanted[0], validation)
+        detector.scoring.combined = combine(detector, validation)
     if validation is not None and name == AUTO:
         name = choose_on_outliers(detector, validation)
     if name == COMBINED and detector.scoring.combined is None:
@@ -107,14 +107,13 @@ def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
     return found
 
 
-def combine(detector: Detector, kind: str, validation: Dataset) -> CombinedScore | None:
-    """Combine the method's own score with the densities of one kind; None if a score is the same for all validation inputs.
+def combine(detector: Detector, validation: Dataset) -> CombinedScore | None:
+    """Combine the method's own score with all densities; None if a score is the same for all validation inputs.
 
-    With one class, all densities are combined, without the method's own score.
+    With one class, only densities are combined.
     """
-    names = [detector.model.default_score, *(name for name in detector.scoring.densities if density_kind(name) == kind)]
-    if detector.model.num_classes == 1:
-        names = list(detector.scoring.densities)
+    names = [] if detector.model.num_classes == 1 else [detector.model.default_score]
+    names += detector.scoring.densities
     reference = detector.scores(validation.inputs, names)
     if any(np.ptp(scores) == 0 for scores in reference.values()):
         return None

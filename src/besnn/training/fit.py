@@ -177,7 +177,7 @@ def _of_one_class(recipe: Recipe) -> Recipe:
     One epoch settles the network's statistics. More of them only pull the features of the class together, and densities lose
     what they tell unknown inputs by.
     """
-    training = recipe.training.model_copy(update={"patience": None, "epochs": 1})
+    training = recipe.training.model_copy(update={"patience": None, "epochs": 1, "least_steps": 0})
     return recipe.model_copy(update={"training": training, "pretraining": None})
 
 

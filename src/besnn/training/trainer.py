@@ -133,7 +133,8 @@ class Trainer:
         if not self.batch_size:
             raise InputError(f"cannot split {size} inputs among {shares} members: set method.own_inputs=false")
         self.steps_per_epoch = size // self.batch_size
-        self.total_steps = training.epochs * self.steps_per_epoch
+        epochs = max(training.epochs, math.ceil(training.least_steps / self.steps_per_epoch))
+        self.total_steps = epochs * self.steps_per_epoch
         if self.batch_size % (shares * processes):
             among = f"{processes} processes" + (f" of {shares} members each" if shares > 1 else "")
             setting = "batch_size" if training.batch_rows is None else "batch_rows"

@@ -13,6 +13,7 @@ from sklearn.covariance import oas
 from sklearn.neighbors import NearestNeighbors
 
 from besnn.detection import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
+from besnn.detection.densities import ClassCovarianceDensity, WhitenedNeighbourDensity
 from besnn.detection.densities.nearest_neighbour import STORAGES, Storage, decode_rows, encode_rows
 from besnn.errors import InputError, NotReadyError
 
@@ -158,6 +159,48 @@ def test_gaussians_equal_scipy() -> None:
         expected -= np.max([multivariate_normal(mean, shrunk).logpdf(queries) for mean in means], axis=0) / MEMBERS
     found = ClassGaussianDensity().fit(training, LABELS).score(batch)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_gaussians_with_a_covariance_per_class_equal_scipy() -> None:
+    training, batch = features(300, 0), features(40, 1)
+    expected = np.zeros(40)
+    for x, queries in zip(training.double().numpy(), batch.double().numpy(), strict=True):
+        means = np.stack([x[c == LABELS].mean(axis=0) for c in range(3)])
+        shared, _ = oas(x - means[LABELS], assume_centered=True)
+        log_densities = []
+        for c, mean in enumerate(means):
+            own = np.cov(x[c == LABELS].T, bias=True)
+            mixed = (100 * own + DIMENSION * shared) / (100 + DIMENSION)
+            log_densities.append(multivariate_normal(mean, mixed).logpdf(queries))
+        expected -= np.max(log_densities, axis=0) / MEMBERS
+    found = ClassCovarianceDensity().fit(training, LABELS).score(batch)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_a_class_of_one_row_has_the_covariance_of_all() -> None:
+    labels = LABELS.clone()
+    labels[0] = 3
+    density = ClassCovarianceDensity().fit(features(300, 0), labels)
+    assert density.state()["factors"].shape[:2] == (MEMBERS, 4)
+    assert torch.isfinite(density.score(features(40, 1))).all()
+
+
+def test_whitened_neighbours_equal_scikit_learn() -> None:
+    training, batch = features(300, 0), features(40, 1)
+    expected = np.zeros(40)
+    for x, queries in zip(training.double().numpy(), batch.double().numpy(), strict=True):
+        means = np.stack([x[c == LABELS].mean(axis=0) for c in range(3)])
+        shrunk, _ = oas(x - means[LABELS], assume_centered=True)
+        search = NearestNeighbors(n_neighbors=7, algorithm="brute", metric="mahalanobis", metric_params={"VI": np.linalg.inv(shrunk)})
+        expected += search.fit(x).kneighbors(queries)[0][:, -1] / MEMBERS
+    found = WhitenedNeighbourDensity(k=7).fit(training, LABELS).score(batch)
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["class-covariance", "whitened-neighbour"])
+def test_the_exported_density_scores_the_same(name: str) -> None:
+    density, batch = fitted(name), features(40, 1)
+    torch.testing.assert_close(density.network()(batch).float(), density.score(batch), rtol=1e-4, atol=1e-4)
 
 
 def test_gaussians_survive_dead_features_and_gaps_between_labels() -> None:

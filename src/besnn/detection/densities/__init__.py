@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from besnn.checks import check_choice
-from besnn.detection.densities.class_gaussian import ClassGaussianDensity
+from besnn.detection.densities.class_gaussian import ClassCovarianceDensity, ClassGaussianDensity
 from besnn.detection.densities.density import Density, DensitySettings, Head, LayerDensity
 from besnn.detection.densities.fdbd import BoundaryDistance
 from besnn.detection.densities.head import HeadDensity
@@ -14,11 +14,13 @@ from besnn.detection.densities.nearest_neighbour import NearestNeighbourDensity
 from besnn.detection.densities.react import ReactEnergy
 from besnn.detection.densities.relative_mahalanobis import RelativeMahalanobis
 from besnn.detection.densities.vim import VirtualLogit
+from besnn.detection.densities.whitened_neighbour import WhitenedNeighbourDensity
 
 __all__ = [
     "DENSITIES",
     "HEAD_DENSITIES",
     "BoundaryDistance",
+    "ClassCovarianceDensity",
     "ClassGaussianDensity",
     "Density",
     "DensitySettings",
@@ -30,6 +32,7 @@ __all__ = [
     "ReactEnergy",
     "RelativeMahalanobis",
     "VirtualLogit",
+    "WhitenedNeighbourDensity",
     "density_from_state",
     "density_kind",
     "name_at_layer",
@@ -40,6 +43,8 @@ DENSITIES: dict[str, type[Density]] = {
     "class-gaussian": ClassGaussianDensity,
     "mahalanobis": ClassGaussianDensity,  # by its other name
     "relative-mahalanobis": RelativeMahalanobis,
+    "class-covariance": ClassCovarianceDensity,
+    "whitened-neighbour": WhitenedNeighbourDensity,
 }
 HEAD_DENSITIES: dict[str, type[HeadDensity]] = {
     "vim": VirtualLogit,

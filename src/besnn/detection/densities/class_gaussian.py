@@ -27,7 +27,7 @@ class ClassGaussianDensity(Density):
 
     def __init__(self) -> None:
         self._means: Tensor | None = None  # [members, classes, d]
-        self._factors: Tensor | None = None  # Cholesky, [members, d, d]
+        self._factors: Tensor | None = None  # Cholesky, [members, 1 or classes, d, d]
 
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`; a class without features gets no Gaussian."""
@@ -40,11 +40,15 @@ class ClassGaussianDensity(Density):
         for member in features:
             by_class = [member[rows].double() for rows in inside]
             means.append(torch.stack([x.mean(dim=0) for x in by_class]))
-            factors.append(_cholesky(torch.cat([x - mean for x, mean in zip(by_class, means[-1], strict=True)])))
+            factors.append(self._factorise([x - mean for x, mean in zip(by_class, means[-1], strict=True)]))
         # Rounded to what is stored, so that a saved density scores the same.
         self._means = torch.stack(means).float().double()
         self._factors = torch.stack(factors).float().double()
         return self
+
+    def _factorise(self, spreads: list[Tensor]) -> Tensor:
+        """Return the Cholesky factors `[1 or classes, d, d]` for the centred features `[n, d]` of each class."""
+        return cholesky(shrunk_covariance(torch.cat(spreads)))[None]
 
     def score(self, features: Tensor) -> Tensor:
         """Score features `[members, batch, d]` as `[batch]`; the Gaussians move to their device and stay there."""
@@ -59,18 +63,23 @@ class ClassGaussianDensity(Density):
         """Return means and packed Cholesky factors in float32."""
         means, factors = self._fitted()
         row, column = torch.tril_indices(means.shape[2], means.shape[2])
-        return {"means": means.float().cpu(), "factors": factors.float().cpu()[:, None, row, column]}
+        return {"means": means.float().cpu(), "factors": factors.float().cpu()[:, :, row, column]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """Restore the density that `state` describes."""
         density = cls()
         density._means = means = state["means"].double()
-        members, _, dimension = means.shape
+        dimension = means.shape[2]
         row, column = torch.tril_indices(dimension, dimension)
-        density._factors = means.new_zeros(members, dimension, dimension)
-        density._factors[:, row, column] = state["factors"].double().squeeze(1)
+        density._factors = means.new_zeros(*state["factors"].shape[:2], dimension, dimension)
+        density._factors[:, :, row, column] = state["factors"].double()
         return density
+
+    def whitening(self) -> tuple[Tensor, Tensor]:
+        """Return the mean of the class means `[members, 1, d]`, and the first covariance's L⁻¹ `[members, d, d]`, in float64."""
+        means, factors = self._fitted()
+        return means.mean(dim=1, keepdim=True), torch.linalg.inv(factors[:, 0])
 
     def network(self) -> nn.Module:
         """Return `score` as a network that exports."""
@@ -82,6 +91,28 @@ class ClassGaussianDensity(Density):
         return self._means, self._factors
 
 
+class ClassCovarianceDensity(ClassGaussianDensity):
+    """Minus the largest class log-density, −max_c log N(x; μ_c, Σ_c), where each class has a covariance of its own.
+
+    Σ_c is the covariance of the class, mixed with d rows' worth of the covariance that all classes share: with few rows in d
+    dimensions, the own one would be singular. Takes 4 · members · classes · (d + d (d + 1) / 2) bytes in a file.
+    """
+
+    def _factorise(self, spreads: list[Tensor]) -> Tensor:
+        shared = shrunk_covariance(torch.cat(spreads))
+        d = len(shared)
+        return torch.stack([cholesky((x.T @ x + d * shared) / (len(x) + d)) for x in spreads])
+
+
+def shrunk_covariance(spread: Tensor) -> Tensor:
+    """Return the shrunk covariance `[d, d]` of centred features `[n, d]`."""
+    covariance = spread.T @ spread / len(spread)
+    weight = _shrinkage_weight(covariance, len(spread))
+    shrunk = (1 - weight) * covariance
+    shrunk.diagonal().add_(weight * covariance.trace() / len(covariance))
+    return shrunk
+
+
 def _shrinkage_weight(covariance: Tensor, n: int) -> float:
     dimension = len(covariance)
     squares = covariance.square().mean()
@@ -90,21 +121,23 @@ def _shrinkage_weight(covariance: Tensor, n: int) -> float:
     return min(1.0, float(weight))
 
 
-def _cholesky(spread: Tensor) -> Tensor:
-    """Factorise the shrunk covariance of centred features `[n, d]`."""
-    covariance = spread.T @ spread / len(spread)
-    weight = _shrinkage_weight(covariance, len(spread))
-    shrunk = (1 - weight) * covariance
-    shrunk.diagonal().add_(weight * covariance.trace() / len(covariance))
+def cholesky(covariance: Tensor) -> Tensor:
+    """Factorise a covariance; refuse a singular one."""
     factor: Tensor
-    factor, failed = torch.linalg.cholesky_ex(shrunk)
+    factor, failed = torch.linalg.cholesky_ex(covariance)
     if int(failed):
-        raise InputError(f"{len(spread)} features have a singular covariance: use features that vary within their class")
+        raise InputError("features have a singular covariance: use features that vary within their class")
     return factor
 
 
-def _log_densities(features: Tensor, means: Tensor, factor: Tensor) -> Tensor:
-    """Compute one member's log N(x; μ_c, L Lᵀ): `[batch, d]`, `[classes, d]`, `[d, d]` to `[batch, classes]`."""
+def _log_densities(features: Tensor, means: Tensor, factors: Tensor) -> Tensor:
+    """Compute one member's log N(x; μ_c, L_c L_cᵀ): `[batch, d]`, `[classes, d]`, `[1 or classes, d, d]` to `[batch, classes]`."""
+    if len(factors) == 1:
+        return _with_one_factor(features, means, factors[0])
+    return torch.cat([_with_one_factor(features, mean[None], factor) for mean, factor in zip(means, factors, strict=True)], 1)
+
+
+def _with_one_factor(features: Tensor, means: Tensor, factor: Tensor) -> Tensor:
     white, white_means = (torch.linalg.solve_triangular(factor, x.T, upper=False).T for x in (features, means))
     squared = torch.cdist(white, white_means, compute_mode="donot_use_mm_for_euclid_dist").square()
     return -squared / 2 - (features.shape[1] * math.log(2 * math.pi) / 2 + factor.diagonal().log().sum())
@@ -119,8 +152,8 @@ class _ClassGaussianNetwork(nn.Module):
         super().__init__()
         constants = means.shape[2] * math.log(2 * math.pi) / 2 + factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         self.register_buffer("means", means)
-        self.register_buffer("whitening", torch.linalg.inv(factors)[:, None])  # L⁻¹, [members, 1, d, d]
-        self.register_buffer("constants", constants[:, None, None])
+        self.register_buffer("whitening", torch.linalg.inv(factors))  # L⁻¹, [members, 1 or classes, d, d]
+        self.register_buffer("constants", constants[:, :, None])
 
     def forward(self, features: Tensor) -> Tensor:
         centred = features.double()[:, None] - self.means[:, :, None]  # [members, classes, batch, d]

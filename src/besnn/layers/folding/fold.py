@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from besnn.errors import InputError
 from besnn.layers.attention import BatchEnsembleMultiheadAttention
+from besnn.layers.embedding import PiecewiseLinear
 from besnn.layers.folding.folded_layers import fold_layers
 from besnn.layers.folding.operations import may_share_memory, overwrites
 from besnn.layers.folding.rewrite import Rewrite
@@ -169,7 +170,7 @@ class _Tracer(fx.Tracer):
         return _Proxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        ours = isinstance(m, BatchEnsembleLayer | BatchEnsembleMultiheadAttention) or is_plain_norm(m)
+        ours = isinstance(m, BatchEnsembleLayer | BatchEnsembleMultiheadAttention | PiecewiseLinear) or is_plain_norm(m)
         return ours or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
