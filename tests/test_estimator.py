@@ -100,7 +100,6 @@ class TestQuality:
         classifier = BESNNClassifier(random_state=0).fit(X[known], y[known])
         assert classifier.is_ood(X[~known]).mean() > 0.9
 
-
     def test_is_what_the_command_line_trains(self, iris):
         X, y = iris
         classifier = BESNNClassifier(epochs=3, random_state=0).fit(X, y)

@@ -107,7 +107,7 @@ def _waves() -> tuple[NDArray[Any], NDArray[Any]]:
 def _pick(rng: np.random.Generator, shares: Numbers, labels: NDArray[np.int64], names: list[str]) -> Words:
     """Draw one name per row with the shares `[classes, names]` of its class."""
     chosen = (rng.uniform(size=(len(labels), 1)) > shares.cumsum(axis=1)[labels]).sum(axis=1)
-    return np.array(names)[np.minimum(chosen, len(names) - 1)]
+    return np.array(names, np.str_).take(np.minimum(chosen, len(names) - 1))
 
 
 def _names(word: str, count: int) -> list[str]:
@@ -128,7 +128,8 @@ def _shop() -> Table:
     rating = np.clip(rng.normal(np.array([4.2, 3.6, 4.0, 4.4])[labels], 0.7), 1, 5)
     rating[rng.uniform(size=n) < 0.4] = np.nan
     shares = [rng.dirichlet(np.full(count, 0.7), 4) for count in (8, 3, 2)]
-    words = [_pick(rng, s, labels, _names(word, s.shape[1])) for s, word in zip(shares, ("land", "device", "gift"), strict=True)]
+    kinds = ("land", "device", "gift")
+    words = [_pick(rng, own, labels, _names(word, own.shape[1])) for own, word in zip(shares, kinds, strict=True)]
     return Table(np.stack([price, items, weight, hour, age, rating], axis=1), np.stack(words, axis=1), labels)
 
 

@@ -202,7 +202,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         optimiser = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
         training = {"epochs": self.epochs, "batch_size": self.batch_size}
         training |= {"seed": seed, "least_steps": None if self.epochs is None else 0}
-        parameters = {
+        parameters: dict[str, dict[str, Any]] = {
             "data": {"source": "X", "validation": self.validation, "calibration": self.calibration},
             "backbone": {"hidden": self.hidden, "feature_dim": self.feature_dim},
             "method": {"members": self.members},

@@ -28,7 +28,7 @@ def test_members_share_it_when_folded():
     x = torch.randn(5, 3)
     rows = []
     folded = fold(ensemble)
-    for name, module in folded.named_modules():
+    for module in folded.modules():
         if isinstance(module, PiecewiseLinear):
             module.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
     torch.testing.assert_close(folded(x), ensemble(tile(x, 3)))

@@ -80,7 +80,8 @@ class InferenceNetwork(nn.Module):
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(raw.device.type, GPU_TYPE) if half else nullcontext():
             outputs = [extractor(view) for extractor, view in zip(extractors, self._views(x), strict=True)]
-        return self.gathered(outputs)
+        evidence, features = self.gathered(outputs)
+        return evidence, x.flatten(1)[None] if self.layer == INPUTS else features
 
     def gathered(self, outputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """Make evidence and features of what the extractors return."""
@@ -88,9 +89,7 @@ class InferenceNetwork(nn.Module):
         dtype = self.preprocessing.mean.dtype
         features = by_member(rows, self.model.members, dtype)
         evidence = self.model.evidence(features)
-        if self.layer == INPUTS:
-            features = x.flatten(1)[None]
-        elif self.layer is not None:
+        if self.layers and self.layer is not None:
             features = layer_features(dict(zip(self.layers, by_layer, strict=True)), self.layer, self.model.members, dtype)
         return evidence, features
 

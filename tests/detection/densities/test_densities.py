@@ -191,7 +191,9 @@ def test_whitened_neighbours_equal_scikit_learn() -> None:
     for x, queries in zip(training.double().numpy(), batch.double().numpy(), strict=True):
         means = np.stack([x[c == LABELS].mean(axis=0) for c in range(3)])
         shrunk, _ = oas(x - means[LABELS], assume_centered=True)
-        search = NearestNeighbors(n_neighbors=7, algorithm="brute", metric="mahalanobis", metric_params={"VI": np.linalg.inv(shrunk)})
+        search = NearestNeighbors(
+            n_neighbors=7, algorithm="brute", metric="mahalanobis", metric_params={"VI": np.linalg.inv(shrunk)}
+        )
         expected += search.fit(x).kneighbors(queries)[0][:, -1] / MEMBERS
     found = WhitenedNeighbourDensity(k=7).fit(training, LABELS).score(batch)
     np.testing.assert_allclose(found, expected, rtol=2e-3)

@@ -77,7 +77,7 @@ class ClassGaussianDensity(Density):
         return density
 
     def whitening(self) -> tuple[Tensor, Tensor]:
-        """Return the mean of the class means `[members, 1, d]`, and the first covariance's L⁻¹ `[members, d, d]`, in float64."""
+        """Return the mean of the class means `[members, 1, d]` and the first covariance's L⁻¹ `[members, d, d]`, in float64."""
         means, factors = self._fitted()
         return means.mean(dim=1, keepdim=True), torch.linalg.inv(factors[:, 0])
 
@@ -131,7 +131,7 @@ def cholesky(covariance: Tensor) -> Tensor:
 
 
 def _log_densities(features: Tensor, means: Tensor, factors: Tensor) -> Tensor:
-    """Compute one member's log N(x; μ_c, L_c L_cᵀ): `[batch, d]`, `[classes, d]`, `[1 or classes, d, d]` to `[batch, classes]`."""
+    """Compute one member's log N(x; μ_c, LLᵀ): `[batch, d]`, `[classes, d]`, `[1 or classes, d, d]` to `[batch, classes]`."""
     if len(factors) == 1:
         return _with_one_factor(features, means, factors[0])
     return torch.cat([_with_one_factor(features, mean[None], factor) for mean, factor in zip(means, factors, strict=True)], 1)
