@@ -107,7 +107,8 @@ def _waves() -> tuple[NDArray[Any], NDArray[Any]]:
 def _pick(rng: np.random.Generator, shares: Numbers, labels: NDArray[np.int64], names: list[str]) -> Words:
     """Draw one name per row with the shares `[classes, names]` of its class."""
     chosen = (rng.uniform(size=(len(labels), 1)) > shares.cumsum(axis=1)[labels]).sum(axis=1)
-    return np.array(names, np.str_).take(np.minimum(chosen, len(names) - 1))
+    words: Words = np.array(names, np.str_)[np.minimum(chosen, len(names) - 1)]
+    return words
 
 
 def _names(word: str, count: int) -> list[str]:

@@ -179,7 +179,8 @@ class ScoreConfig(Section):
         "trunk",
         description="the layer whose features densities are fitted to; if the network has no layer of that name, Φ's output. "
         "`trunk.3+trunk` scales the features of several layers to unit length and joins them, with maps averaged over a "
-        "2 × 2 grid; `trunk.3,trunk` fits densities to each layer, and `combined` adds them up; `inputs` stands for the standardised inputs",
+        "2 × 2 grid; `trunk.3,trunk` fits densities to each layer, and `combined` adds them up; "
+        "`inputs` stands for the standardised inputs",
     )
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
