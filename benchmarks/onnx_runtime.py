@@ -144,7 +144,7 @@ def differences(detector: Detector, session: Any, inputs: NDArray[np.generic]) -
     """Return how far the two runtimes are apart on all inputs."""
     ours = detector.predict(inputs)
     batches = [session.run(None, {"inputs": inputs[first : first + BATCH]}) for first in range(0, len(inputs), BATCH)]
-    label, probabilities, score, p_value, is_ood = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    label, probabilities, score, p_value, is_ood, *_ = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     by_size = np.sort(ours.probabilities, axis=1)
     other_label = label != ours.indices
     score_error = np.abs(score - ours.score.astype(np.float64))

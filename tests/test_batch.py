@@ -55,10 +55,28 @@ def test_tally_and_progress_cover_all_batches(detector, moons, tmp_path):
     np.savez(tmp_path / "points.npz", X=np.tile(far, (40, 1)))
     seen: list[int] = []
     tally = score_file(detector, str(tmp_path / "points.npz"), tmp_path / "scores.parquet", progress=seen.append)
-    expected = detector.predict(far).is_ood.sum() * 40
-    assert tally == Tally(inputs=len(far) * 40, flagged=int(expected))
+    expected = detector.predict(far)
+    flagged, unsure = (int((expected.decision == name).sum()) * 40 for name in ("unknown", "unsure"))
+    assert tally == Tally(inputs=len(far) * 40, flagged=flagged, unsure=unsure)
     assert sum(seen) == tally.inputs
     assert len(seen) > 1
+
+
+def test_false_discoveries_are_controlled_over_all_batches(tiny_recipe, moons, tmp_path, monkeypatch):
+    detector = fit_detector(tiny_recipe("score.name=class-gaussian"), moons).detector.calibrate(
+        moons.inputs, labels=moons.labels
+    )
+    monkeypatch.setattr("besnn.batch.TABLE_ROWS", 64)
+    inputs = np.concatenate([moons.inputs, moons.inputs[:40] + 30])
+    np.savez(tmp_path / "points.npz", X=inputs)
+    tally = score_file(detector, str(tmp_path / "points.npz"), tmp_path / "scores.parquet", fdr=0.1)
+    rows = pa.parquet.read_table(tmp_path / "scores.parquet")
+    expected = detector.predict(inputs).control_fdr(0.1)
+    assert rows["is_ood"].to_pylist() == expected.is_ood.tolist()
+    assert rows["decision"].to_pylist() == expected.decision.tolist()
+    sets = ["|".join(names) for names in expected.named_label_sets(detector.class_names)]
+    assert rows["label_set"].to_pylist() == sets
+    assert tally.flagged == int(expected.is_ood.sum()) > 0
 
 
 def test_a_run_that_fails_leaves_the_old_file_and_no_other(detector, tmp_path):

@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import resource
 import sys
@@ -11,7 +12,7 @@ from torch import nn
 
 from besnn import BESNN, Detector
 from besnn.data import Dataset, two_moons
-from besnn.detection import scores_for
+from besnn.detection import benjamini_hochberg, scores_for
 from besnn.detector import Prediction, Predictions
 from besnn.errors import DataError, InputError, NotReadyError
 from besnn.model import Preprocessing
@@ -59,7 +60,8 @@ def test_predictions_are_those_of_the_plain_model(method, images, fitted, stripe
     model = detector.model
     with torch.no_grad():
         evidence = model(detector.preprocessing(torch.from_numpy(new)))
-    expected = probabilities_by_hand(model.evidence_kind, evidence)
+    expected = probabilities_by_hand(model.evidence_kind, evidence) ** (1 / detector.decision.labels.temperature)
+    expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found.probabilities, expected, rtol=1e-3, atol=1e-5)
     assert np.array_equal(found.indices, expected.argmax(axis=1))
     assert found.labels.tolist() == [detector.class_names[index] for index in found.indices]
@@ -122,7 +124,52 @@ def test_the_file_holds_its_provenance(fitted, tmp_path, moons):
     assert {"commit", "date", "hardware", "seconds"} <= header["provenance"].keys()
     assert header["class_names"] == ["upper", "lower"]
     assert header["feature_names"] == ["x1", "x2"]
-    assert header["calibration"] == {"alpha": 0.05, "delta": None}
+    assert (header["calibration"]["alpha"], header["calibration"]["delta"]) == (0.05, None)
+    assert header["calibration"]["labels"]["alpha"] == 0.05
+
+
+def test_a_file_from_before_decisions_still_decides(fitted, tmp_path):
+    detector, path = fitted(), tmp_path / "model.safetensors"
+    tensors, header = detector._to_parts()
+    header["calibration"] = {"alpha": 0.05, "delta": None}
+    write_tensor_file(path, MODEL_FILE, {name: each for name, each in tensors.items() if "/labels/" not in name}, header)
+    old, new = Detector.load(path).predict(NEW), detector.predict(NEW)
+    assert np.array_equal(old.is_ood, new.is_ood)
+    assert np.array_equal(old.p_value, new.p_value)
+    assert np.array_equal(old.labels, new.labels)
+    assert set(old.decision) <= {"known", "unknown"}
+
+
+@pytest.mark.parametrize("promises", [{"per_class": True, "label_sets": "adaptive"}, {"max_error": 0.3, "delta": 0.2}])
+def test_all_promises_are_saved(promises, fitted, moons, tmp_path):
+    detector = copy.copy(fitted()).calibrate(moons.inputs, labels=moons.labels, **promises)
+    detector.save(tmp_path / "model.safetensors")
+    loaded = Detector.load(tmp_path / "model.safetensors")
+    one, other = detector.predict(NEW), loaded.predict(NEW)
+    for field in dataclasses.fields(one):
+        assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
+    assert (loaded.decision.by_class is None) == ("per_class" not in promises)
+    assert loaded.decision.labels.max_error == promises.get("max_error")
+
+
+def test_calibration_labels_must_fit(fitted, moons):
+    detector = copy.copy(fitted())
+    with pytest.raises(InputError, match="label 2 is out of range"):
+        detector.calibrate(moons.inputs, labels=np.full(len(moons), 2))
+    with pytest.raises(InputError, match=r"labels have shape \[1\]"):
+        detector.calibrate(moons.inputs, labels=[0])
+
+
+def test_false_discoveries_are_controlled_over_the_batch(fitted, moons):
+    detector = copy.copy(fitted("be-snn", "class-gaussian", False)).calibrate(moons.inputs, labels=moons.labels)
+    predictions = detector.predict(np.concatenate([moons.inputs, moons.inputs[:50] + 30]))
+    found = predictions.control_fdr(0.1)
+    assert np.array_equal(found.is_ood, benjamini_hochberg(predictions.p_value, 0.1))
+    assert found.is_ood[-50:].all()
+    assert found.is_ood.sum() != predictions.is_ood.sum()
+    assert np.array_equal(found.decision == "unknown", found.is_ood)
+    assert np.array_equal(found.label_sets.sum(axis=1) == 0, found.is_ood)
+    assert set(found.decision[predictions.is_ood & ~found.is_ood]) <= {"unsure"}
 
 
 def test_a_detector_that_is_not_calibrated_says_so(fitted, moons, tmp_path):
@@ -410,6 +457,8 @@ TWO = Predictions(
     score=np.array([0.5, 2.0], np.float32),
     p_value=np.array([0.25, 0.01]),
     is_ood=np.array([False, True]),
+    decision=np.array(["unsure", "unknown"]),
+    label_sets=np.array([[True, True], [False, False]]),
     member_labels=np.array([[0, 1], [0, 0]]),
     member_probabilities=np.array([[0.5, 0.75], [0.75, 0.5]], np.float32),
 )
@@ -417,12 +466,16 @@ TWO = Predictions(
 
 def test_one_row_per_input():
     assert len(TWO) == 2
-    assert list(TWO) == [Prediction("cat", 0.75, 0.5, 0.25, False), Prediction("dog", 0.875, 2.0, 0.01, True)]
+    assert list(TWO) == [
+        Prediction("cat", 0.75, 0.5, 0.25, False, "unsure"),
+        Prediction("dog", 0.875, 2.0, 0.01, True, "unknown"),
+    ]
+    assert TWO.named_label_sets(["cat", "dog"]) == [["cat", "dog"], []]
 
 
 def test_rows_are_plain_python():
     for row in TWO:
-        assert [type(value) for value in row] == [str, float, float, float, bool]
+        assert [type(value) for value in row] == [str, float, float, float, bool, str]
 
 
 def test_some_of_the_rows():

@@ -14,6 +14,7 @@ import torch
 from besnn.data import Dataset, digits, made_up_outliers, two_moons
 from besnn.detection import ClassGaussianDensity, CombinedScore, NearestNeighbourDensity, ScoreSet
 from besnn.detection.densities import LayerDensity
+from besnn.detection.label_rule import DECISIONS
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
 from besnn.export import _ScoreNetwork, export, export_program
@@ -56,7 +57,8 @@ def digits_detector(request: pytest.FixtureRequest, trained: Fitted) -> Detector
     score = load_recipe("digits", [*FEW, f"score.name={name}", f"score.layer={SCORES[name]}"]).score
     fit_scoring(detector, score, trained.split.training, trained.split.validation)
     assert detector.scoring.name == name
-    return detector.calibrate(trained.split.calibration.inputs)
+    held_out = trained.split.calibration
+    return detector.calibrate(held_out.inputs, labels=held_out.labels)
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +78,17 @@ def exported_answers(detector: Detector, path: Path, form: str, inputs: np.ndarr
 
 def assert_equal_answers(detector: Detector, inputs: np.ndarray, answers: list[np.ndarray]) -> None:
     expected = detector.predict(inputs)
-    label, probabilities, score, p_value, is_ood = answers
+    label, probabilities, score, p_value, is_ood, decision, label_set = answers
     np.testing.assert_array_equal(label, expected.indices)
     np.testing.assert_allclose(probabilities, expected.probabilities, atol=1e-4)
     np.testing.assert_allclose(score, expected.score, rtol=1e-4, atol=1e-4)
     # Scores may round across calibration scores, so p-values and decisions are held against the graph's own scores.
     np.testing.assert_allclose(p_value, detector.threshold.p_values(score), rtol=1e-6)
     np.testing.assert_array_equal(is_ood, detector.threshold.is_ood(score))
+    same = is_ood == expected.is_ood
+    assert same.mean() > 0.9
+    np.testing.assert_array_equal(np.array(DECISIONS)[decision][same], expected.decision[same])
+    np.testing.assert_array_equal(label_set[same], expected.label_sets[same])
     assert is_ood.any()
     assert not is_ood.all()
 
@@ -136,6 +142,29 @@ def test_other_methods_and_tables_export(method, form, tmp_path):
     expected = detector.predict(points)
     np.testing.assert_array_equal(label, expected.indices)
     np.testing.assert_allclose(score, expected.score, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("promises", "fdr"),
+    [({"per_class": True, "label_sets": "adaptive"}, None), ({"max_error": 0.3}, None), ({"per_class": True}, 0.1)],
+)
+def test_every_kind_of_decision_is_exported(promises, fdr, tmp_path):
+    moons = two_moons(600)
+    detector = fitted("two-moons", moons, "training.epochs=3", "score.name=class-gaussian")
+    other = two_moons(600, seed=1)
+    detector.calibrate(other.inputs, labels=other.labels, **promises)
+    points = np.concatenate([moons.inputs[:200], np.random.default_rng(0).uniform(-4, 4, (100, 2)).astype(np.float32)])
+    export(detector, tmp_path / "model.onnx", fdr=fdr)
+    session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    _, _, _, p_value, is_ood, decision, label_set = session.run(None, {"inputs": points})
+    expected = detector.predict(points)
+    expected = expected if fdr is None else expected.control_fdr(fdr)
+    same = np.isclose(p_value, expected.p_value, rtol=1e-6)  # a score may round across a calibration score
+    assert same.mean() > 0.98
+    np.testing.assert_array_equal(is_ood[same], expected.is_ood[same])
+    np.testing.assert_array_equal(np.array(DECISIONS)[decision][same], expected.decision[same])
+    np.testing.assert_array_equal(label_set[same], expected.label_sets[same])
+    assert len(set(decision)) == 3
 
 
 def test_the_graph_runs_without_besnn_and_torch(tmp_path):

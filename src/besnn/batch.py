@@ -1,7 +1,7 @@
 """Batch scoring: score a whole source into a table, batch by batch, so that memory does not grow with the source."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -18,7 +19,7 @@ from besnn.errors import InputError
 from besnn.storage.files import whole_file
 
 if TYPE_CHECKING:
-    from besnn.detector import Detector  # brings in torch, which readers on a cluster do without
+    from besnn.detector import Detector, Predictions  # brings in torch, which readers on a cluster do without
 
 SCHEMA = pa.schema(
     [
@@ -29,9 +30,12 @@ SCHEMA = pa.schema(
         ("p_value", pa.float64()),
         ("is_ood", pa.bool_()),
         ("error", pa.string()),
+        ("decision", pa.string()),
+        ("label_set", pa.string()),
     ]
 )
-"""One row per input: its name, the prediction (null if it could not be scored), and the error (else empty)."""
+"""One row per input: its name, the prediction (null if it could not be scored), the error (else empty), and the decision with
+the labels that the input may have, separated by |."""
 
 IMAGE_ROWS, TABLE_ROWS = 256, 8192
 """Inputs per batch."""
@@ -41,23 +45,26 @@ Write = Callable[[pa.RecordBatch], None]
 
 @dataclass
 class Tally:
-    """Counts over the rows of a table of scores: all, flagged as out-of-distribution, failed; and the first error."""
+    """Counts over the rows of a table of scores: all, flagged as out-of-distribution, failed, unsure; and the first error."""
 
     inputs: int = 0
     flagged: int = 0
     failed: int = 0
     first_error: str = ""
+    unsure: int = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Count scored rows in."""
         errors = [error for error in rows["error"].to_pylist() if error]
-        self.merge(Tally(rows.num_rows, rows["is_ood"].true_count, len(errors), next(iter(errors), "")))
+        unsure = pc.sum(pc.equal(rows["decision"], "unsure")).as_py() or 0
+        self.merge(Tally(rows.num_rows, rows["is_ood"].true_count, len(errors), next(iter(errors), ""), unsure))
 
     def merge(self, later: "Tally") -> None:
         """Add the counts of later rows."""
         self.inputs += later.inputs
         self.flagged += later.flagged
         self.failed += later.failed
+        self.unsure += later.unsure
         self.first_error = self.first_error or later.first_error
 
 
@@ -69,19 +76,46 @@ def score_file(
     label: str = "label",
     data_dir: Path | None = None,
     progress: Callable[[int], None] = lambda rows: None,
+    fdr: float | None = None,
 ) -> Tally:
     """Score every input of a source, in order, into a `.parquet`, `.csv` or `.jsonl` file that appears whole or not at all.
 
     The detector must be calibrated. The source is as `besnn.data.stream` takes it; the class column of a table is ignored.
-    `progress` is called with the number of inputs after each batch.
+    `progress` is called with the number of inputs after each batch. With `fdr` the flags are those of `benjamini_hochberg` over
+    the whole source; the rows then wait in memory until its last input is scored.
     """
     tally = Tally()
-    with table_writer(target, SCHEMA) as write:
+
+    def scored() -> Iterator[pa.RecordBatch]:
         for rows in score_batches(detector, open_inputs(detector, source, label=label, data_dir=data_dir)):
+            yield rows
+            progress(rows.num_rows)
+
+    with table_writer(target, SCHEMA) as write:
+        for rows in scored() if fdr is None else control_fdr(scored(), fdr):
             write(rows)
             tally.add(rows)
-            progress(rows.num_rows)
     return tally
+
+
+def control_fdr(batches: Iterable[pa.RecordBatch], q: float) -> list[pa.RecordBatch]:
+    """Return rows of `SCHEMA` with the flags of `benjamini_hochberg` over all of them, as `Predictions.control_fdr` does."""
+    from besnn.detection import benjamini_hochberg
+
+    rows = pa.Table.from_batches(batches, SCHEMA)
+    scored = rows["p_value"].is_valid().to_numpy()
+    flags = np.zeros(len(rows), bool)
+    flags[scored] = benjamini_hochberg(rows["p_value"].drop_null().to_numpy(), q)
+    is_ood = pa.chunked_array([pa.array(flags, mask=~scored)])
+    cleared = pc.and_(rows["is_ood"], pc.invert(is_ood))
+    changed = {
+        "is_ood": is_ood,
+        "decision": pc.if_else(is_ood, "unknown", pc.if_else(cleared, "unsure", rows["decision"])),
+        "label_set": pc.if_else(is_ood, "", pc.if_else(cleared, rows["label"], rows["label_set"])),
+    }
+    for name, column in changed.items():
+        rows = rows.set_column(SCHEMA.get_field_index(name), SCHEMA.field(name), column)
+    return list(rows.to_batches())
 
 
 def open_inputs(detector: "Detector", source: str, *, label: str = "label", data_dir: Path | None = None) -> Iterator[Batch]:
@@ -103,15 +137,27 @@ def image_spec(detector: "Detector") -> ImageSpec | None:
 def score_batches(detector: "Detector", batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `SCHEMA` for each batch; an input with an error has nulls for its prediction."""
     for batch in batches:
-        good = np.flatnonzero(batch.good)
-        predictions = detector.predict(batch.inputs[good])
-        place = np.full(len(batch.ids), -1)
-        place[good] = np.arange(len(good))
-        where = pa.array(place, mask=place < 0)  # taking a null index gives a null
-        probability = predictions.probabilities.max(axis=1, initial=0.0)
-        known = (predictions.labels.astype(str), probability, predictions.score, predictions.p_value, predictions.is_ood)
-        columns = [pa.array(values, field.type).take(where) for values, field in zip(known, list(SCHEMA)[1:6], strict=True)]
-        yield pa.RecordBatch.from_arrays([pa.array(batch.ids), *columns, pa.array(batch.errors)], schema=SCHEMA)
+        yield as_rows(batch, detector.predict(batch.inputs[batch.good]), detector.class_names)
+
+
+def as_rows(batch: Batch, predictions: "Predictions", class_names: Sequence[str]) -> pa.RecordBatch:
+    """Return the rows of `SCHEMA` for a batch and the predictions for its good inputs."""
+    good = np.flatnonzero(batch.good)
+    place = np.full(len(batch.ids), -1)
+    place[good] = np.arange(len(good))
+    where = pa.array(place, mask=place < 0)  # taking a null index gives a null
+    columns = {
+        "label": predictions.labels.astype(str),
+        "probability": predictions.probabilities.max(axis=1, initial=0.0),
+        "score": predictions.score,
+        "p_value": predictions.p_value,
+        "is_ood": predictions.is_ood,
+        "decision": predictions.decision,
+        "label_set": ["|".join(names) for names in predictions.named_label_sets(class_names)],
+    }
+    arrays = {name: pa.array(values, SCHEMA.field(name).type).take(where) for name, values in columns.items()}
+    arrays |= {"input": pa.array(batch.ids), "error": pa.array(batch.errors)}
+    return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def require_table_path(path: Path) -> None:

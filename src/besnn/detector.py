@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from besnn.detection import ConformalThreshold, ScoreSet
+from besnn.checks import as_integers, check_labels
+from besnn.detection import ConformalThreshold, Decision, LabelRule, ScoreSet, benjamini_hochberg, fit_decision
+from besnn.detection.label_rule import DECISIONS, Form
 from besnn.errors import BesnnError, DataError, InputError, NotReadyError, one_line
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing, WrappedNetwork
 from besnn.recipe.build import build_method
@@ -34,6 +36,7 @@ class Prediction(NamedTuple):
     score: float
     p_value: float
     is_ood: bool
+    decision: str
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,13 @@ class Predictions:
 
     Attributes:
         labels, indices: name and index of the most probable class, `[n]`; the names are integers if the classes are.
-        probabilities: `[n, classes]`.
+        probabilities: `[n, classes]`, scaled if the detector was calibrated with labels.
         score: higher = more out-of-distribution, `[n]`.
         p_value: the share of known inputs that are at least as unusual, `[n]`.
         is_ood: whether the input is declared out-of-distribution, `[n]`.
-        member_labels, member_probabilities: the class index that each member predicts and its probability, `[members, n]`.
+        decision: `known`, `unsure` or `unknown` (out-of-distribution), `[n]`.
+        label_sets: the classes that an input may have, `[n, classes]` booleans; none of an unknown input.
+        member_labels, member_probabilities: the class index that each member predicts and its own probability, `[members, n]`.
     """
 
     labels: NDArray[np.str_ | np.int64]
@@ -55,6 +60,8 @@ class Predictions:
     score: NDArray[np.float32]
     p_value: NDArray[np.float64]
     is_ood: NDArray[np.bool_]
+    decision: NDArray[np.str_]
+    label_sets: NDArray[np.bool_]
     member_labels: NDArray[np.int64]
     member_probabilities: NDArray[np.float32]
 
@@ -68,8 +75,27 @@ class Predictions:
         )
 
     def __iter__(self) -> Iterator[Prediction]:
-        top = self.probabilities.max(axis=1)
-        return map(Prediction, *(column.tolist() for column in (self.labels, top, self.score, self.p_value, self.is_ood)))
+        columns = self.labels, self.probabilities.max(axis=1), self.score, self.p_value, self.is_ood, self.decision
+        return map(Prediction, *(column.tolist() for column in columns))
+
+    def named_label_sets(self, class_names: Sequence[str]) -> list[list[str]]:
+        """Return the labels that each input may have, the most probable first."""
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")
+        inside = np.take_along_axis(self.label_sets, order, axis=1)
+        return [[class_names[index] for index in row[held]] for row, held in zip(order, inside, strict=True)]
+
+    def control_fdr(self, q: float) -> "Predictions":
+        """Return the same predictions with the flags of `benjamini_hochberg`: on average at most a share q of them is false.
+
+        The promise is about this batch as a whole. Flagged inputs have no labels; those no longer flagged have one label, and
+        are `unsure`: they were not among the inputs that promises about labels are made for.
+        """
+        is_ood = benjamini_hochberg(self.p_value, q)
+        cleared = self.is_ood & ~is_ood
+        decision = np.where(is_ood, "unknown", np.where(cleared, "unsure", self.decision))
+        one_label = np.eye(self.probabilities.shape[1], dtype=bool)[self.indices]
+        label_sets = np.where(cleared[:, None], one_label, self.label_sets) & ~is_ood[:, None]
+        return replace(self, is_ood=is_ood, decision=decision, label_sets=label_sets)
 
 
 class Detector:
@@ -109,8 +135,17 @@ class Detector:
         self.integer_labels = all(isinstance(name, int) for name in class_names)
         self.recipe, self.layer, self.provenance = recipe, layer, dict(provenance or {})
         self.scoring = scoring or ScoreSet(model.evidence_kind, model.default_score)
-        self.threshold: ConformalThreshold | None = None
+        self.decision: Decision | None = None
         self._networks: dict[str | None, InferenceNetwork] = {}
+
+    @property
+    def threshold(self) -> ConformalThreshold | None:
+        """The threshold of all calibration scores; None before calibration. Setting it promises nothing about labels."""
+        return None if self.decision is None else self.decision.threshold
+
+    @threshold.setter
+    def threshold(self, threshold: ConformalThreshold | None) -> None:
+        self.decision = None if threshold is None else Decision(threshold, LabelRule(len(self.class_names)))
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -173,14 +208,61 @@ class Detector:
                 collected[name].append(score.float().cpu())
         return {name: torch.cat(parts).numpy() for name, parts in collected.items()}
 
-    def calibrate(self, inputs: Array, alpha: float = 0.05, delta: float | None = None) -> Self:
-        """Set the threshold from held-out in-distribution inputs, so that P(false alarm) ≤ alpha; see `ConformalThreshold`."""
-        self.threshold = ConformalThreshold(self.score(inputs), alpha, delta)
+    def calibrate(
+        self,
+        inputs: Array,
+        alpha: float = 0.05,
+        delta: float | None = None,
+        *,
+        labels: Array | Sequence[int] | None = None,
+        per_class: bool = False,
+        label_alpha: float | None = None,
+        label_sets: Form = "least-ambiguous",
+        max_error: float | None = None,
+    ) -> Self:
+        """Set what the detector promises, from held-out in-distribution inputs.
+
+        Args:
+            inputs: like those to come, and not used for training.
+            alpha: P(false alarm) ≤ alpha; see `ConformalThreshold`.
+            delta: the promises hold for these inputs with probability 1 − delta over their draw; on average if None.
+            labels: class indices `[n]`; with them, probabilities are scaled, and accepted inputs can be `unsure`.
+            per_class: all promises hold for the inputs of each predicted class.
+            label_alpha: P(an accepted input's class is not in its label set) ≤ label_alpha; 0.05 unless given, if the inputs
+                are enough for it. Inputs with more than one label are `unsure`.
+            label_sets: `"least-ambiguous"` (the smallest) or `"adaptive"` (larger for inputs that are harder).
+            max_error: as many inputs as possible are `known` such that at most this share of their labels is wrong, with
+                probability 1 − delta (0.1 unless given); the others are `unsure`, however many labels they have.
+        """
+        scores, log_probabilities = self._scores_and_log_probabilities(inputs)
+        truth = None if labels is None else as_integers(labels, "labels")
+        if truth is not None:
+            check_labels(truth, len(self.class_names), len(scores))
+        self.decision = fit_decision(
+            scores,
+            log_probabilities,
+            truth,
+            self.class_names,
+            alpha=alpha,
+            delta=delta,
+            per_class=per_class,
+            label_alpha=label_alpha,
+            label_sets=label_sets,
+            max_error=max_error,
+        )
         return self
+
+    def _scores_and_log_probabilities(self, inputs: Array, batch_size: int = 512) -> tuple[Tensor, Tensor]:
+        """Return the deciding scores `[n]` and log-probabilities `[n, classes]`, on the CPU."""
+        scores, log_probabilities = [torch.empty(0)], [torch.empty(0, len(self.class_names))]
+        for evidence, features in self.outputs(inputs, self.layer_for(self.scoring.name), batch_size):
+            scores.append(self.scoring.score(evidence, features).float().cpu())
+            log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
+        return torch.cat(scores), torch.cat(log_probabilities)
 
     def predict(self, inputs: Array, batch_size: int = 512) -> Predictions:
         """Return label, probabilities, score, p-value and decision for each raw input; needs calibration."""
-        threshold = self._calibrated()
+        decision = self._calibrated()
         log_probabilities, scores = [torch.empty(0, len(self.class_names))], [torch.empty(0)]
         member_probabilities = [torch.empty(self.model.members, 0)]
         member_labels = [torch.empty(self.model.members, 0, dtype=torch.int64)]
@@ -190,15 +272,18 @@ class Detector:
             best = torch.stack([self.model.log_probabilities(member[None]) for member in evidence]).max(dim=-1)
             member_probabilities.append(best.values.float().cpu())
             member_labels.append(best.indices.cpu())
-        by_class, score = torch.cat(log_probabilities).exp(), torch.cat(scores)
-        indices = by_class.argmax(dim=1).numpy()
+        score = torch.cat(scores)
+        decided = decision.decide(score, torch.cat(log_probabilities))
+        indices = decided.probabilities.argmax(dim=1).numpy()
         return Predictions(
             labels=np.asarray(self.class_names)[indices].astype(np.int64 if self.integer_labels else np.str_),
             indices=indices,
-            probabilities=by_class.numpy(),
+            probabilities=decided.probabilities.numpy(),
             score=score.numpy(),
-            p_value=threshold.p_values(score.double()).numpy(),
-            is_ood=threshold.is_ood(score).numpy(),
+            p_value=decided.p_value.numpy(),
+            is_ood=decided.is_ood.numpy(),
+            decision=np.asarray(DECISIONS)[decided.codes.numpy()],
+            label_sets=decided.label_sets.numpy(),
             member_labels=torch.cat(member_labels, dim=1).numpy(),
             member_probabilities=torch.cat(member_probabilities, dim=1).exp().numpy(),
         )
@@ -231,7 +316,7 @@ class Detector:
         """
         from besnn.evaluation import Evaluation  # slow to import, and most uses do without
 
-        threshold = self._calibrated()
+        decision = self._calibrated()
         if known.labels is None:
             fix = "give one sub-folder per class, or a table with the class of every row (--label names its column)"
             raise InputError(f"{known.name} has no labels: {fix}")
@@ -246,8 +331,8 @@ class Detector:
             title=title,
             method=self.model.method,
             class_names=self.class_names,
-            alpha=threshold.alpha,
-            threshold=threshold.threshold,
+            alpha=decision.threshold.alpha,
+            threshold=decision.threshold.threshold,
             default_score=self.scoring.name,
             known_name=known_name,
             known=self._scored_set(known, names.get(known_name), progress),
@@ -255,15 +340,16 @@ class Detector:
             unknown={name: self._scored_set(each, names.get(name), progress) for name, each in unknown.items()},
             provenance=origin,
             feature_names=self.feature_names or None,
-            calibrated=len(threshold.scores),
-            delta=threshold.delta,
+            calibrated=len(decision.threshold.scores),
+            delta=decision.threshold.delta,
+            label_rule=decision.labels,
         )
 
     def _scored_set(self, dataset: "Dataset", names: Sequence[str] | None, progress: Callable[[int], None]) -> "ScoredSet":
         """Compute what `predict` and `scores` would, in one pass."""
         from besnn.evaluation import ScoredSet
 
-        threshold = self._calibrated()
+        decision = self._calibrated()
         log_probabilities = [torch.empty(0, len(self.class_names))]
         collected: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in self.scoring.names}
         for evidence, features in self.outputs(dataset.inputs, self.layer_for(*collected)):
@@ -272,20 +358,22 @@ class Detector:
                 parts.append(self.scoring.score(evidence, features, name).float().cpu())
             progress(evidence.shape[1])
         scores = {name: torch.cat(parts) for name, parts in collected.items()}
-        deciding = scores[self.scoring.name]
+        decided = decision.decide(scores[self.scoring.name], torch.cat(log_probabilities))
         return ScoredSet(
-            probabilities=torch.cat(log_probabilities).exp().double().numpy(),
+            probabilities=decided.probabilities.double().numpy(),
             scores={name: values.double().numpy() for name, values in scores.items()},
-            p_values=threshold.p_values(deciding.double()).numpy(),
-            is_ood=threshold.is_ood(deciding).numpy(),
+            p_values=decided.p_value.numpy(),
+            is_ood=decided.is_ood.numpy(),
+            label_sets=decided.label_sets.numpy(),
+            unsure=(decided.codes == DECISIONS.index("unsure")).numpy(),
             inputs=dataset.inputs,
             names=names,
         )
 
-    def _calibrated(self) -> ConformalThreshold:
-        if self.threshold is None:
+    def _calibrated(self) -> Decision:
+        if self.decision is None:
             raise NotReadyError("the detector is not calibrated: call calibrate(inputs, alpha) with held-out inputs first")
-        return self.threshold
+        return self.decision
 
     def _checked(self, inputs: Array) -> Tensor:
         raw = _as_tensor(inputs)
@@ -316,9 +404,9 @@ class Detector:
         tensors |= {"preprocessing/mean": self.preprocessing.mean, "preprocessing/std": self.preprocessing.std}
         scoring_tensors, scoring = self.scoring.state()
         tensors, calibration = tensors | scoring_tensors, None
-        if self.threshold is not None:
-            tensors["calibration/scores"] = self.threshold.scores
-            calibration = {"alpha": self.threshold.alpha, "delta": self.threshold.delta}
+        if self.decision is not None:
+            calibration_tensors, calibration = self.decision.state()
+            tensors |= {f"calibration/{name}": value for name, value in calibration_tensors.items()}
         header = {
             "recipe": None if self.recipe is None else self.recipe.model_dump(mode="json"),
             "input_shape": list(self.input_shape),
@@ -404,7 +492,9 @@ class Detector:
             header["feature_names"],
         )
         if (calibration := header["calibration"]) is not None:
-            detector.threshold = ConformalThreshold(tensors["calibration/scores"], calibration["alpha"], calibration["delta"])
+            prefix = "calibration/"
+            found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            detector.decision = Decision.from_state(found, calibration, len(header["class_names"]))
         return detector
 
 

@@ -3,6 +3,7 @@
 Where a score searches or depends on values in Python, it provides a fixed formula for the export.
 """
 
+import copy
 import json
 import logging
 import warnings
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from besnn.checks import check_fractions
 from besnn.detection import ScoreSet
-from besnn.detection.conformal import exceeds, p_value_of_count
+from besnn.detection.conformal import benjamini_hochberg_mask, exceeds, p_value_of_count
+from besnn.detection.label_rule import DECISIONS
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
@@ -27,13 +31,14 @@ if TYPE_CHECKING:
 
 OPSET = 20
 FORMATS = ("onnx", "torch")
-OUTPUTS = ("label", "probabilities", "score", "p_value", "is_ood")
+OUTPUTS = ("label", "probabilities", "score", "p_value", "is_ood", "decision", "label_set")
 
 
-def export(detector: Detector, path: Path, form: str = "onnx") -> None:
-    """Write one graph from raw inputs to label, probabilities, score, p-value and flag, for batches of any size.
+def export(detector: Detector, path: Path, form: str = "onnx", fdr: float | None = None) -> None:
+    """Write one graph from raw inputs to label, probabilities, score, p-value and decision, for batches of any size.
 
-    `form` is `"onnx"` (opset 20, a `.onnx` file) or `"torch"` (a `torch.export` program, `.pt2`).
+    `form` is `"onnx"` (opset 20, a `.onnx` file) or `"torch"` (a `torch.export` program, `.pt2`). With `fdr` the graph flags
+    inputs by `benjamini_hochberg` over the batch it gets, instead of each by its own p-value.
     """
     if form not in FORMATS:
         raise InputError(f"format {form!r} is unknown: use {' or '.join(FORMATS)}")
@@ -44,12 +49,12 @@ def export(detector: Detector, path: Path, form: str = "onnx") -> None:
         if isinstance(network, OnnxNetwork):
             if form == "torch":
                 raise InputError("the wrapped network is an ONNX graph, which torch cannot run: export the detector as onnx")
-            _write_onnx(_joined(detector, network), detector, partial)
+            _write_onnx(_joined(detector, network, fdr), detector, partial)
         elif form == "torch":
             description = json.dumps(_description(detector))
-            torch.export.save(export_program(detector), str(partial), extra_files={"besnn.json": description})
+            torch.export.save(export_program(detector, fdr), str(partial), extra_files={"besnn.json": description})
         else:
-            _write_onnx(_as_onnx(export_program(detector), ["inputs"], OUTPUTS), detector, partial)
+            _write_onnx(_as_onnx(export_program(detector, fdr), ["inputs"], OUTPUTS), detector, partial)
 
 
 @contextmanager
@@ -66,10 +71,10 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def export_program(detector: Detector) -> torch.export.ExportedProgram:
+def export_program(detector: Detector, fdr: float | None = None) -> torch.export.ExportedProgram:
     """Return the detector as a `torch.export` program with a dynamic batch size."""
     example = torch.zeros(3, *detector.input_shape, dtype=detector.preprocessing.dtype, device=detector.device)
-    return _program(DecisionNetwork(detector).eval(), example)
+    return _program(DecisionNetwork(detector, fdr).eval(), example)
 
 
 def _program(network: nn.Module, example: Tensor | tuple[Tensor, ...]) -> torch.export.ExportedProgram:
@@ -106,11 +111,11 @@ def _write_onnx(model: "ModelProto", detector: Detector, path: Path) -> None:
     onnx.save_model(model, str(path))
 
 
-def _joined(detector: Detector, network: OnnxNetwork) -> "ModelProto":
+def _joined(detector: Detector, network: OnnxNetwork, fdr: float | None) -> "ModelProto":
     """Return one graph of the preprocessing, the wrapped graph as it is, and the decision."""
     import onnx
 
-    decision = _DecisionOfRows(detector).eval()
+    decision = _DecisionOfRows(detector, fdr).eval()
     inference = decision.network
     layers = [network.tensor(name) for name in inference.layers]
     wrapped = onnx.load_from_string(network.with_outputs(*dict.fromkeys(layers)))
@@ -142,14 +147,19 @@ def _rename_input(model: "ModelProto", name: str) -> None:
 
 def _description(detector: Detector) -> dict[str, object]:
     """Return what is needed to interpret the outputs of the graph."""
-    assert detector.threshold is not None
+    assert detector.decision is not None
+    threshold, labels = detector.decision.threshold, detector.decision.labels
     return {
         "class_names": list(detector.class_names),
         "feature_names": list(detector.feature_names),
         "input_shape": list(detector.input_shape),
         "score": detector.scoring.name,
-        "alpha": detector.threshold.alpha,
-        "threshold": detector.threshold.threshold,
+        "alpha": threshold.alpha,
+        "threshold": threshold.threshold,
+        "thresholds": detector.decision.limits().tolist(),
+        "decisions": list(DECISIONS),
+        "label_alpha": labels.alpha,
+        "max_error": labels.max_error,
     }
 
 
@@ -157,16 +167,24 @@ class DecisionNetwork(nn.Module):
     """Raw inputs `[batch, ...]` → a tuple of `OUTPUTS`, with the calibration and densities of a calibrated detector inside."""
 
     calibration: Tensor
-    threshold: Tensor
+    classes: Tensor
+    counts: Tensor
+    limits: Tensor
 
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: Detector, fdr: float | None = None) -> None:
         super().__init__()
-        if detector.threshold is None:
+        check_fractions(**({} if fdr is None else {"fdr": fdr}))
+        if detector.decision is None:
             raise NotReadyError("the detector is not calibrated: calibrate it before exporting it")
         self.network = detector.network(detector.layer_for(detector.scoring.name))
         self.score = _ScoreNetwork(detector.scoring).to(detector.scoring_device)
-        self.register_buffer("calibration", detector.threshold.scores.to(detector.scoring_device, torch.float32))
-        self.register_buffer("threshold", self.calibration[detector.threshold.rank - 1].clone())
+        device, tensors = detector.scoring_device, detector.decision.state()[0]
+        self.per_class, self.fdr = "classes" in tensors, fdr
+        self.register_buffer("calibration", tensors["scores"].to(device, torch.float32))
+        self.register_buffer("classes", tensors.get("classes", torch.zeros(1)).to(device, torch.int64))
+        self.register_buffer("counts", self.classes.bincount())
+        self.register_buffer("limits", detector.decision.limits().to(device, torch.float32))
+        self.labels = copy.deepcopy(detector.decision.labels).to(device)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Decide for a batch."""
@@ -174,11 +192,26 @@ class DecisionNetwork(nn.Module):
 
     def decide(self, evidence: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         """Decide by evidence and features."""
-        probabilities = self.network.model.log_probabilities(evidence).exp()
-        score = self.score(evidence, features)
-        at_least = (self.calibration >= score[:, None]).sum(dim=1)  # ONNX has no binary search
-        p_value = p_value_of_count(at_least, len(self.calibration), score.dtype)
-        return probabilities.argmax(dim=1), probabilities, score, p_value, exceeds(score, self.threshold)
+        log_probabilities = self.network.model.log_probabilities(evidence)
+        label, score = log_probabilities.argmax(dim=1), self.score(evidence, features)
+        p_value = self.p_value(score, label)
+        is_ood = exceeds(score, self.limits[label])
+        probabilities, label_set, decision = self.labels(log_probabilities, is_ood)
+        if self.fdr is not None:  # as Predictions.control_fdr does
+            flagged = benjamini_hochberg_mask(p_value, self.fdr)
+            cleared = is_ood & ~flagged
+            decision = torch.where(flagged, 2, torch.where(cleared, 1, decision))
+            alone = F.one_hot(label, label_set.shape[1]).bool() & cleared[:, None]
+            is_ood, label_set = flagged, (label_set | alone) & ~flagged[:, None]
+        return label, probabilities, score, p_value, is_ood, decision, label_set
+
+    def p_value(self, score: Tensor, label: Tensor) -> Tensor:
+        """Compute p-values `[batch]`, among all calibration scores or those of inputs that were predicted as the same class."""
+        above = self.calibration >= score[:, None]  # ONNX has no binary search
+        if not self.per_class:
+            return p_value_of_count(above.sum(dim=1), len(self.calibration), score.dtype)
+        at_least = (above & (self.classes == label[:, None])).sum(dim=1)
+        return (1 + at_least).to(score.dtype) / (1 + self.counts[label]).to(score.dtype)
 
 
 class _DecisionOfRows(DecisionNetwork):

@@ -9,7 +9,7 @@ from PIL import Image
 from besnn.data import ImageSpec, decode_image, two_moons
 from besnn.detector import Detector
 
-COLUMNS = ["input", "label", "probability", "score", "p_value", "is_ood", "error"]
+COLUMNS = ["input", "label", "probability", "score", "p_value", "is_ood", "error", "decision", "label_set"]
 
 
 def read(path):
@@ -48,8 +48,20 @@ def test_one_row_per_input_in_order_equal_to_predict(besnn, tmp_path, moons_mode
         assert (row["label"], row["is_ood"], row["error"]) == (prediction.label, prediction.is_ood, "")
         values = [row["probability"], row["score"], row["p_value"]]
         np.testing.assert_allclose(values, [prediction.probability, prediction.score, prediction.p_value], rtol=1e-5)
+        assert row["decision"] == prediction.decision
+        assert row["label_set"] or prediction.is_ood
     facts = {"output": str(target), "inputs": 30, "flagged": sum(p.is_ood for p in expected), "failed": 0}
-    assert json.loads(outcome.out) == facts
+    assert json.loads(outcome.out) == facts | {"unsure": sum(p.decision == "unsure" for p in expected)}
+
+
+def test_false_discoveries_can_be_controlled(besnn, tmp_path, moons_model, points):
+    source, inputs = points
+    outcome = besnn("score", moons_model, source, "-o", tmp_path / "scores.jsonl", "--fdr", "0.5")
+    assert outcome.code == 0
+    expected = Detector.load(moons_model).predict(inputs.astype(np.float32)).control_fdr(0.5)
+    assert [row["decision"] for row in read(tmp_path / "scores.jsonl")] == expected.decision.tolist()
+    refused = besnn("score", moons_model, source, "-o", tmp_path / "other.csv", "--fdr", "2")
+    assert (refused.code, "fdr=2.0" in refused.err) == (2, True)
 
 
 def test_bad_rows_are_reported_in_their_place(besnn, tmp_path, moons_model):

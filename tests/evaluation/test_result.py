@@ -144,3 +144,35 @@ def test_every_unknown_set_has_its_sentence(make_evaluation) -> None:
     assert sentences[-1].endswith(f"{passed} passed as known.")
     all_caught = replace(scrambled, is_ood=np.ones(len(scrambled), dtype=bool))
     assert make_evaluation(unknown={"noise": all_caught}).summary()[-1].endswith("none passed as known.")
+
+
+def test_labels_are_judged_beside_their_promises() -> None:
+    probabilities = np.array([[0.9, 0.1], [0.6, 0.4], [0.8, 0.2], [0.5, 0.5]])
+    known = ScoredSet(
+        probabilities,
+        {"entropy": np.arange(4.0)},
+        p_values=[0.9, 0.5, 0.3, 0.01],
+        is_ood=[False, False, False, True],
+        label_sets=np.array([[True, False], [True, True], [True, False], [False, False]]),
+        unsure=np.array([False, True, False, False]),
+    )
+    strange = ScoredSet([[0.5, 0.5]], {"entropy": [9.0]}, [0.01], [True])
+    rule = LabelRule(2, temperature=2.0, alpha=0.1, max_error=0.2, delta=0.1)
+    evaluation = Evaluation(
+        "T", "softmax", ["a", "b"], 0.05, 2.5, "entropy", "known", known, [0, 1, 1, 0], {"far": strange}, label_rule=rule
+    )
+    figures = evaluation.metrics()
+    assert figures["decisions"] == {
+        "known": {"known": 2, "unsure": 1, "unknown": 1},
+        "far": {"known": 0, "unsure": 0, "unknown": 1},
+    }
+    labels = figures["labels"]
+    assert labels["sets"] == {"coverage": pytest.approx(2 / 3), "mean_size": pytest.approx(4 / 3), "accepted": 3}
+    assert (labels["error_of_known"], labels["alpha"], labels["max_error"]) == (0.5, 0.1, 0.2)
+    sharper = probabilities**2 / (probabilities**2).sum(axis=1, keepdims=True)
+    assert labels["ece_unscaled"] == pytest.approx(expected_calibration_error([0, 1, 1, 0], sharper))
+    assert figures["selective"]["decision"]["scod_aurc"].keys() == {"far"}
+    words = " ".join(evaluation.summary()).replace("\N{NO-BREAK SPACE}", " ")
+    assert "Of 3 known inputs that it accepted, it was sure of the label of 2, and 50.0 % of these labels were wrong" in words
+    assert "(promised: at most 20 %); 1 were unsure. Their label sets held the true class for 66.7 %" in words
+    json.dumps(figures)

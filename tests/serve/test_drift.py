@@ -16,7 +16,7 @@ import pytest
 from besnn import Detector
 from besnn.batch import SCHEMA, table_writer
 from besnn.data import two_moons
-from besnn.detection import ConformalThreshold, DriftMonitor
+from besnn.detection import ConformalThreshold, DriftMonitor, MondrianThreshold
 from besnn.errors import DataError, InputError
 from besnn.serve import Settings, drift
 from besnn.serve.drift import KEPT, RECENT, DriftStore, Traffic, monitor_file
@@ -230,9 +230,9 @@ def write(path: Path, scores: np.ndarray, failed: int = 0) -> Path:
     n = len(scores)
     p_values = THRESHOLD.p_values(scores.astype(np.float64))
     columns = [np.full(n, "a"), np.full(n, 0.5, np.float32), scores, p_values, THRESHOLD.is_ood(scores)]
-    rows = [[str(row), *(column[row].item() for column in columns), ""] for row in range(n)]
+    rows = [[str(row), *(column[row].item() for column in columns), "", "known", "a"] for row in range(n)]
     for place in range(failed):
-        rows.insert(3 * place, ["bad", None, None, None, None, None, "unreadable"])
+        rows.insert(3 * place, ["bad", None, None, None, None, None, "unreadable", None, None])
     with table_writer(path, SCHEMA) as write_rows:
         write_rows(pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA))
     return path
@@ -273,6 +273,16 @@ def test_the_stream_goes_on_from_file_to_file(tmp_path: Path):
     assert last.status.steps == whole.status.steps == 500
     assert last.status.log_martingale == pytest.approx(whole.status.log_martingale)
     assert last.status.alarm_step == whole.status.alarm_step
+
+
+def test_p_values_of_predicted_classes_are_accepted(tmp_path):
+    by_class = MondrianThreshold(
+        np.concatenate([THRESHOLD.scores, THRESHOLD.scores + 9]), [0] * len(THRESHOLD.scores) + [1] * len(THRESHOLD.scores)
+    )
+    path = write(tmp_path / "scores.parquet", ORDINARY)
+    assert monitor_file(path, THRESHOLD, by_class).inputs == len(ORDINARY)
+    with pytest.raises(DataError, match="was not made by this model"):
+        monitor_file(path, THRESHOLD, MondrianThreshold(THRESHOLD.scores + 9, [0] * len(THRESHOLD.scores)))
 
 
 def test_all_flagged_and_none_at_all(tmp_path: Path):

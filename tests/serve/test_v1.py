@@ -1,4 +1,5 @@
 import base64
+import copy
 import io
 import json
 
@@ -26,6 +27,8 @@ def check(answer: list[dict], expected: Predictions) -> None:
     """Checks an answer against the detector's own predictions."""
     assert [row["label"] for row in answer] == expected.labels.tolist()
     assert [row["is_ood"] for row in answer] == expected.is_ood.tolist()
+    assert [row["decision"] for row in answer] == expected.decision.tolist()
+    assert [len(row["label_set"]) for row in answer] == expected.label_sets.sum(axis=1).tolist()
     for name in ("probabilities", "score", "p_value"):
         np.testing.assert_allclose([row[name] for row in answer], getattr(expected, name), rtol=1e-5, atol=1e-6)
 
@@ -34,8 +37,27 @@ def test_rows_of_a_table(moons_client: httpx.Client, moons_detector: Detector):
     response = moons_client.post("/v1/predict", json={"inputs": POINTS.tolist()})
     assert response.status_code == 200
     rows = response.json()["predictions"]
-    assert set(rows[0]) == {"label", "probabilities", "score", "p_value", "is_ood"}
+    assert set(rows[0]) == {"label", "probabilities", "score", "p_value", "is_ood", "decision", "label_set"}
     check(rows, moons_detector.predict(POINTS))
+
+
+def test_false_discoveries_are_controlled_over_a_request(moons_client: httpx.Client, moons_detector: Detector):
+    points = np.concatenate([POINTS, POINTS + 50])
+    rows = moons_client.post("/v1/predict?fdr=0.3", json={"inputs": points.tolist()}).json()["predictions"]
+    check(rows, moons_detector.predict(points).control_fdr(0.3))
+    assert any(row["is_ood"] for row in rows)
+    assert moons_client.post("/v1/predict?fdr=1", json={"inputs": POINTS.tolist()}).status_code == 422
+
+
+def test_thresholds_and_promises_of_classes_are_described(moons_detector: Detector, start):
+    own, moons = copy.copy(moons_detector), two_moons(600, seed=4)
+    own.calibrate(moons.inputs, labels=moons.labels, per_class=True, max_error=0.3)
+    with start(own) as client:
+        calibration = client.get("/v1/model").json()["calibration"]
+        check(client.post("/v1/predict", json={"inputs": POINTS.tolist()}).json()["predictions"], own.predict(POINTS))
+    assert [each["threshold"] for each in calibration["by_class"]] == own.decision.limits().tolist()
+    assert sum(each["inputs"] for each in calibration["by_class"]) == 600
+    assert (calibration["labels"]["alpha"], calibration["labels"]["max_error"]) == (0.05, 0.3)
 
 
 def test_members_are_returned_on_request(moons_client: httpx.Client, moons_detector: Detector):

@@ -65,6 +65,8 @@ def test_health_and_metadata(moons_client: httpx.Client):
         "score": ("FP32", [-1]),
         "p_value": ("FP64", [-1]),
         "is_ood": ("BOOL", [-1]),
+        "decision": ("BYTES", [-1]),
+        "label_set": ("BOOL", [-1, 2]),
     }
 
 

@@ -1,13 +1,16 @@
 """`besnn calibrate`: gives a model a threshold with a stated false-alarm rate."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from besnn.cli.inspect import facts_of, guarantee
+from besnn.cli.inspect import facts_of, guarantee, labels_in_words
 from besnn.cli.options import Data, DataDir, Device, Json, Label, Model, Quiet
 from besnn.cli.output import announce
+
+if TYPE_CHECKING:
+    from besnn.detection.label_rule import Form
 
 
 def calibrate(
@@ -17,6 +20,26 @@ def calibrate(
     delta: Annotated[
         float | None,
         typer.Option(metavar="RATE", help="Hold alpha with probability 1 - delta over the draw of DATA. (default: on average)"),
+    ] = None,
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Keep every promise for the inputs of each predicted class.")
+    ] = False,
+    label_alpha: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="The share of accepted inputs whose label set may miss their class. (default: 0.05 if DATA is enough for it)",
+        ),
+    ] = None,
+    label_sets: Annotated[
+        str, typer.Option(metavar="least-ambiguous|adaptive", help="The smallest sets, or larger ones for harder inputs.")
+    ] = "least-ambiguous",
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Be sure of as many labels as possible with at most this share wrong, with probability 1 - delta (0.1).",
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The model file to write. (default: MODEL)")
@@ -29,19 +52,37 @@ def calibrate(
 ) -> None:
     """Set a model's threshold from held-out data of known classes.
 
-    Labels are not needed. DATA must not have been used for training. At most a share ALPHA of inputs like those in DATA is
-    then flagged.
+    DATA must not have been used for training. At most a share ALPHA of inputs like those in DATA is then flagged as unknown. If
+    DATA has labels, probabilities are scaled to be right as often as they say, and accepted inputs whose class is not clear are
+    called unsure: those with more than one label, or those that would make more than MAX_ERROR of the labels wrong.
     """
+    from besnn.checks import check_choice
     from besnn.cli.loading import check_data, check_output, load_detector, load_known, require_model
+    from besnn.detection.label_rule import FORMS
 
     require_model(model)
     check_data(data, quiet=quiet)
     check_output("--output", output or model)
     detector = load_detector(model, device=device)
     dataset = load_known(detector, data, label=label, data_dir=data_dir)
-    detector.calibrate(dataset.inputs, alpha, delta)
+    check_choice("--label-sets", label_sets, FORMS)
+    detector.calibrate(
+        dataset.inputs,
+        alpha,
+        delta,
+        labels=dataset.labels,
+        per_class=per_class,
+        label_alpha=label_alpha,
+        label_sets=cast("Form", label_sets),
+        max_error=max_error,
+    )
     detector.provenance["calibration_data"] = {"name": dataset.name, "data": dataset.hashes, "data_note": dataset.note}
     target = output or model
     detector.save(target)
     facts = facts_of(detector)
-    announce({"model": str(target), **facts}, [f"{target}: {guarantee(facts['calibration'])}"], as_json=json, quiet=quiet)
+    announce(
+        {"model": str(target), **facts},
+        [f"{target}: {guarantee(facts['calibration'])}", *labels_in_words(facts["calibration"])],
+        as_json=json,
+        quiet=quiet,
+    )

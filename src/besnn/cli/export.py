@@ -24,12 +24,16 @@ def export(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The file to write. (default: MODEL.onnx or MODEL.pt2)"),
     ] = None,
+    fdr: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", help="Flag so that on average at most this share of a batch's flags is false."),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a model as one graph for ONNX Runtime or torch.
 
-    The graph goes from raw inputs to label, probabilities, score, p-value and flag, for any batch size.
+    The graph goes from raw inputs to label, probabilities, score, p-value, flag, decision and label set, for any batch size.
     """
     from besnn.cli.loading import check_output, load_detector, require_model
 
@@ -40,7 +44,7 @@ def export(
     from besnn.export import export as export_detector
 
     detector = load_detector(model, calibrated=True)
-    export_detector(detector, output, form.value)
+    export_detector(detector, output, form.value, fdr)
     facts = {"output": str(output), "format": form.value, "bytes": output.stat().st_size}
     facts |= {"opset": OPSET} if form is Format.ONNX else {}
     opset = f", opset {OPSET}" if form is Format.ONNX else ""

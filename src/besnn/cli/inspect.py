@@ -39,11 +39,13 @@ def inspect(model: Model, json: Json = False) -> None:
 
 def facts_of(detector: "Detector") -> dict[str, Any]:
     """Return what a detector is and how it decides, as JSON-able values."""
-    threshold = detector.threshold
-    calibration = None
-    if threshold is not None:
+    calibration: dict[str, Any] | None = None
+    if (decision := detector.decision) is not None:
+        threshold, rule = decision.threshold, decision.labels
         calibration = {"alpha": threshold.alpha, "delta": threshold.delta, "inputs": len(threshold.scores)}
-        calibration["threshold"] = threshold.threshold
+        calibration |= {"threshold": threshold.threshold, "per_class": decision.by_class is not None, "labels": None}
+        if rule.alpha is not None:
+            calibration["labels"] = rule.state()[1]
     return {
         "method": detector.model.method,
         "members": detector.model.members,
@@ -69,6 +71,7 @@ def in_words(facts: Mapping[str, Any]) -> list[str]:
         f"classes      {len(names)}: {', '.join(names[:_SHOWN_CLASSES])}{more}",
         f"score        {_score(facts['score'], facts['layer'])}",
         f"calibration  {guarantee(facts['calibration'])}",
+        *(f"labels       {line}" for line in labels_in_words(facts["calibration"])),
     ]
 
 
@@ -104,10 +107,23 @@ def guarantee(calibration: Mapping[str, Any] | None) -> str:
     if calibration is None:
         return "none yet: run besnn calibrate MODEL DATA"
     sure = "" if calibration["delta"] is None else f" with probability {1 - calibration['delta']:g}"
+    which = " of each predicted class" if calibration["per_class"] else ""
     return (
-        f"false alarms on at most {100 * calibration['alpha']:g} % of known inputs{sure} "
+        f"false alarms on at most {100 * calibration['alpha']:g} % of known inputs{which}{sure} "
         f"(threshold {calibration['threshold']:.4g}, from {count(calibration['inputs'], 'held-out input')})"
     )
+
+
+def labels_in_words(calibration: Mapping[str, Any] | None) -> list[str]:
+    """Return what a calibration promises about the labels of accepted inputs, one line each; none without labels."""
+    if calibration is None or (rule := calibration["labels"]) is None:
+        return []
+    held = f"the label set of an accepted input holds its class with probability {1 - rule['alpha']:g} or more"
+    lines = [f"{held} ({rule['form']}, from {count(rule['inputs'], 'input')}, temperature {rule['temperature']:.3g})"]
+    if rule["max_error"] is not None:
+        sure = f"with probability {1 - rule['delta']:g}"
+        lines.append(f"of the inputs called known, at most {100 * rule['max_error']:g} % have a wrong label, {sure}")
+    return lines
 
 
 def _score(name: str, layer: str | None) -> str:

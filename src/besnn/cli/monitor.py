@@ -44,8 +44,9 @@ def monitor(
 
     if not scores.is_file():
         raise InputError(f"{scores} is not a file: make one with besnn score MODEL INPUT -o scores.parquet")
-    threshold = None if model is None else load_detector(model, calibrated=True).threshold
-    monitored = monitor_file(scores, threshold, alarm_level=alarm_level, window=window, state=state)
+    decision = None if model is None else load_detector(model, calibrated=True).decision
+    thresholds = (None, None) if decision is None else (decision.threshold, decision.by_class)
+    monitored = monitor_file(scores, *thresholds, alarm_level=alarm_level, window=window, state=state)
     status = monitored.status
     counts = {"inputs": monitored.inputs, "skipped": monitored.skipped, "flagged": monitored.flagged}
     facts = {"file": str(scores), **counts, **asdict(status), "alarm": status.alarm}

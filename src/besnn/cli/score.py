@@ -46,6 +46,10 @@ def score(
     gpus_per_worker: Annotated[
         float | None, typer.Option(metavar="N", help="GPUs per process, such as 0.5. (default: 0)", min=0)
     ] = None,
+    fdr: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", help="Flag so that on average at most this share of all flags is false. (default: alpha)"),
+    ] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
@@ -54,15 +58,22 @@ def score(
 ) -> None:
     """Say of every input which class it is and whether it is unknown.
 
-    The output has one row per input, in order: input, label, probability, score, p_value, is_ood, error. Inputs are streamed,
-    so there may be any number of them. An input that cannot be scored gets a row that says why.
+    The output has one row per input, in order: input, label, probability, score, p_value, is_ood, error, decision (known,
+    unsure or unknown), label_set. Inputs are streamed, so there may be any number of them. An input that cannot be scored gets
+    a row that says why.
     """
     from besnn.batch import require_table_path, score_file
+    from besnn.checks import check_fractions
     from besnn.cli.loading import check_data, check_output, label_of, load_detector, require_model
     from besnn.data.sources import count_inputs
+    from besnn.errors import InputError
 
     ray_options = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}
     check_engine(engine, "data", device, ray_options)
+    if fdr is not None:
+        check_fractions(fdr=fdr)
+        if engine is Engine.RAY:
+            raise InputError("--fdr compares all inputs with each other: leave out --engine ray")
     if engine is Engine.LOCAL:
         require_table_path(Path(output))
         check_data(source, quiet=quiet)
@@ -73,7 +84,7 @@ def score(
     total = count_inputs(source) if engine is Engine.LOCAL else None
     with counting_progress(quiet, total) as progress:
         if engine is Engine.LOCAL:
-            tally = score_file(detector, source, Path(output), label=label, data_dir=data_dir, progress=progress)
+            tally = score_file(detector, source, Path(output), label=label, data_dir=data_dir, progress=progress, fdr=fdr)
         else:
             from besnn.ray.scoring import score_on_ray
             from besnn.ray.session import Cluster
@@ -87,8 +98,9 @@ def _report(tally: "Tally", output: str, json: bool, quiet: bool) -> None:
     """Print the counts; fail if no input could be scored."""
     from besnn.errors import BesnnError
 
-    facts = {"output": output, "inputs": tally.inputs, "flagged": tally.flagged, "failed": tally.failed}
-    sentences = [f"{output}: {count(tally.inputs, 'input')}, {tally.flagged:,} flagged as out-of-distribution"]
+    facts = {"output": output, **{name: getattr(tally, name) for name in ("inputs", "flagged", "unsure", "failed")}}
+    unsure = f", {tally.unsure:,} with an unsure label" if tally.unsure else ""
+    sentences = [f"{output}: {count(tally.inputs, 'input')}, {tally.flagged:,} flagged as out-of-distribution{unsure}"]
     if tally.failed:
         sentences.append(f"{tally.failed:,} could not be scored (see the column 'error'); the first: {tally.first_error}")
     announce(facts, sentences, as_json=json, quiet=quiet)

@@ -2,8 +2,11 @@
 
 from besnn.detection.combined import CombinedScore
 from besnn.detection.conformal import ConformalThreshold, MondrianThreshold, benjamini_hochberg, p_values
+from besnn.detection.conformal_variants import cross_conformal_p_values, weighted_p_values
+from besnn.detection.decision import Decided, Decision, fit_decision
 from besnn.detection.densities import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
 from besnn.detection.drift import DriftMonitor, DriftStatus
+from besnn.detection.label_rule import LabelRule
 from besnn.detection.score_set import ScoreSet
 from besnn.detection.scores import (
     SCORES,
@@ -29,15 +32,20 @@ __all__ = [
     "ClassGaussianDensity",
     "CombinedScore",
     "ConformalThreshold",
+    "Decided",
+    "Decision",
     "Density",
     "DriftMonitor",
     "DriftStatus",
+    "LabelRule",
     "MondrianThreshold",
     "NearestNeighbourDensity",
     "Score",
     "ScoreSet",
     "benjamini_hochberg",
+    "cross_conformal_p_values",
     "energy",
+    "fit_decision",
     "generalised_entropy",
     "kernel_confidence",
     "logit_mutual_information",
@@ -51,4 +59,5 @@ __all__ = [
     "smallest_distance",
     "softmax_entropy",
     "tempered_entropy",
+    "weighted_p_values",
 ]

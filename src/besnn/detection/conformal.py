@@ -255,10 +255,14 @@ def benjamini_hochberg(p_values: Tensor | Numbers, q: float) -> Tensor | NDArray
         raise InputError(f"p-values have shape {list(p.shape)}: pass one per input, [batch]")
     if bool(((p < 0) | (p > 1)).any()):
         raise InputError(f"p-value {p[(p < 0) | (p > 1)][0]:g} is out of range: p-values lie between 0 and 1")
-    p_sorted = p.sort().values
-    ranks = torch.arange(1, len(p) + 1, device=p.device, dtype=p.dtype)
-    passing = p_sorted[p_sorted * len(p) <= ranks * q]
-    return like(p <= passing.max() if len(passing) else torch.zeros_like(p, dtype=torch.bool), p_values)
+    return like(benjamini_hochberg_mask(p, q), p_values)
+
+
+def benjamini_hochberg_mask(p: Tensor, q: float) -> Tensor:
+    """Return the mask of `benjamini_hochberg` for checked p-values `[batch]`, in operations that export."""
+    ordered = p.sort().values
+    passing = ordered * p.shape[0] <= torch.ones_like(p).cumsum(dim=0) * q
+    return p <= torch.cat([torch.where(passing, ordered, -1.0), ordered.new_full((1,), -1.0)]).amax(dim=0)
 
 
 def _sorted_calibration_scores(scores: Tensor | Numbers) -> Tensor:

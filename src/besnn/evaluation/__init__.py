@@ -12,6 +12,7 @@ from besnn.evaluation.classification import (
 )
 from besnn.evaluation.metrics import OODMetrics, ood_intervals, ood_metrics, openood_metrics
 from besnn.evaluation.result import Evaluation, ScoredSet
+from besnn.evaluation.selective import augrc, aurc, label_set_metrics, scod_aurc
 
 __all__ = [
     "Evaluation",
@@ -19,14 +20,18 @@ __all__ = [
     "OODMetrics",
     "ScoredSet",
     "accuracy",
+    "augrc",
+    "aurc",
     "binomial_interval",
     "brier_score",
     "calibration_bins",
     "classification_metrics",
     "confusion_matrix",
     "expected_calibration_error",
+    "label_set_metrics",
     "negative_log_likelihood",
     "ood_intervals",
     "ood_metrics",
     "openood_metrics",
+    "scod_aurc",
 ]

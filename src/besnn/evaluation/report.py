@@ -161,7 +161,7 @@ def _facts(evaluation: Evaluation, answers: ScoredSet, rows: IntArray) -> list[d
             "predicted class": evaluation.class_names[predictions[row]],
             "score": f"{scores[row]:.3g}",
             "p-value": f"{answers.p_values[row]:.2g}",
-            "decision": "flagged" if answers.is_ood[row] else "accepted",
+            "decision": "unknown" if answers.is_ood[row] else "unsure" if answers.unsure[row] else "known",
         }
         for row in rows
     ]

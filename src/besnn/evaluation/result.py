@@ -1,6 +1,6 @@
 """The result of an evaluation: the input of the report and of ``besnn evaluate --json``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -9,10 +9,18 @@ import numpy.typing as npt
 
 from besnn.checks import as_numpy, check_fractions, check_same_length
 from besnn.detection.conformal import FEW_SCORES, Interval, binomial_interval, conformal_rank, false_alarm_range
+from besnn.detection.label_rule import LabelRule
 from besnn.errors import InputError
 from besnn.evaluation.checks import FloatArray, IntArray, as_labels, as_probabilities, as_scores
-from besnn.evaluation.classification import classification_metrics
+from besnn.evaluation.classification import classification_metrics, expected_calibration_error
 from besnn.evaluation.metrics import OODMetrics, ood_intervals, ood_metrics
+from besnn.evaluation.selective import (
+    LabelMetrics,
+    SelectiveMetrics,
+    decision_confidence,
+    label_set_metrics,
+    selective_metrics,
+)
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 METHOD_NAMES = {
@@ -46,6 +54,8 @@ class ScoredSet:
         is_ood: ``[n]``, the decisions.
         inputs: for examples in the report: images ``[n, c, h, w]`` or table rows ``[n, d]``.
         names: name of each input, such as its file name; the row number unless given.
+        label_sets: ``[n, classes]``, the classes that an input may have; only the most probable one unless given.
+        unsure: ``[n]``, whether an input is accepted but its label is not sure; none is unless given.
     """
 
     probabilities: FloatArray
@@ -54,6 +64,8 @@ class ScoredSet:
     is_ood: npt.NDArray[np.bool_]
     inputs: npt.NDArray[Any] | None = None
     names: Sequence[str] | None = None
+    label_sets: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    unsure: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
     def __post_init__(self) -> None:
         arrays: dict[str, npt.NDArray[Any]] = {
@@ -61,6 +73,10 @@ class ScoredSet:
             "p_values": as_scores(self.p_values, "p_values"),
             "is_ood": as_scores(self.is_ood, "is_ood") != 0,
         }
+        arrays["label_sets"] = np.eye(arrays["probabilities"].shape[1], dtype=bool)[arrays["probabilities"].argmax(axis=1)]
+        if self.label_sets.size:
+            arrays["label_sets"] = as_numpy(self.label_sets, "label_sets")
+        arrays["unsure"] = as_scores(self.unsure, "unsure") != 0 if self.unsure.size else np.zeros(len(arrays["is_ood"]), bool)
         if self.inputs is not None:
             arrays["inputs"] = as_numpy(self.inputs, "inputs")
             if arrays["inputs"].ndim not in (2, 4):
@@ -90,6 +106,12 @@ class ScoredSet:
         low, high = binomial_interval(flagged, len(self))
         return Rate(rate=flagged / len(self), low=low, high=high, flagged=flagged, n=len(self))
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many inputs are known, unsure and unknown."""
+        unknown, unsure = int(self.is_ood.sum()), int((self.unsure & ~self.is_ood).sum())
+        return {"known": len(self) - unsure - unknown, "unsure": unsure, "unknown": unknown}
+
     def name_of(self, row: int) -> str:
         """Return the name of the input in a row."""
         return f"#{row}" if self.names is None else self.names[row]
@@ -106,6 +128,9 @@ EvaluationMetrics = TypedDict(
         "nll": float,
         "ece": float,
         "brier": float,
+        "labels": LabelMetrics,
+        "selective": dict[str, SelectiveMetrics],
+        "decisions": dict[str, dict[str, int]],
         "default_score": str,
         "scores": dict[str, dict[str, OODMetrics]],
         "intervals": dict[str, dict[str, dict[str, Interval]]],
@@ -129,6 +154,7 @@ class Evaluation:
         unknown: OOD set name → the results on it.
         provenance: where the detector and this evaluation come from; plain JSON values, nested or not.
         calibrated: how many inputs the threshold was set from, and with which δ; without it, false alarms are not judged.
+        label_rule: the temperature of the probabilities and the promises about labels.
     """
 
     title: str
@@ -145,6 +171,7 @@ class Evaluation:
     feature_names: Sequence[str] | None = None
     calibrated: int | None = None
     delta: float | None = None
+    label_rule: LabelRule | None = None
 
     def __post_init__(self) -> None:
         labels = as_labels(self.labels, "labels", num_classes=len(self.class_names))
@@ -173,6 +200,9 @@ class Evaluation:
             "in": self.known_name,
             "out": list(self.unknown),
             **classification_metrics(self.labels, self.known.probabilities),
+            "labels": self.label_metrics(),
+            "selective": self._selective_metrics(),
+            "decisions": {name: answers.counts for name, answers in {self.known_name: self.known, **self.unknown}.items()},
             "default_score": self.default_score,
             "scores": {score: {name: ood_metrics(*pair) for name, pair in sets.items()} for score, sets in pairs.items()},
             "intervals": {
@@ -183,6 +213,33 @@ class Evaluation:
             "threshold": self.threshold,
             "false_alarm_rate": self.known.flagged,
             "detection_rate": {name: answers.flagged for name, answers in self.unknown.items()},
+        }
+
+    def label_metrics(self) -> LabelMetrics:
+        """Return the figures about the labels of accepted known inputs, and about probabilities before scaling."""
+        known, rule = self.known, self.label_rule or LabelRule(len(self.class_names))
+        unscaled = known.probabilities**rule.temperature
+        sure = ~known.is_ood & ~known.unsure
+        return {
+            "ece_unscaled": expected_calibration_error(self.labels, unscaled / unscaled.sum(axis=1, keepdims=True)),
+            "temperature": rule.temperature,
+            "sets": label_set_metrics(known.label_sets, self.labels, ~known.is_ood),
+            "alpha": rule.alpha,
+            "error_of_known": float((known.predictions != self.labels)[sure].mean()) if sure.any() else 0.0,
+            "max_error": rule.max_error,
+        }
+
+    def _selective_metrics(self) -> dict[str, SelectiveMetrics]:
+        """Return the areas for three orders: by probability, by the deciding score, and by both, as the detector decides."""
+        orders: dict[str, Callable[[ScoredSet], FloatArray]] = {
+            "probability": lambda each: each.probabilities.max(axis=1),
+            self.default_score: lambda each: -each.scores[self.default_score],
+            "decision": lambda each: decision_confidence(each.probabilities, each.p_values, self.alpha),
+        }
+        wrong = self.known.predictions != self.labels
+        return {
+            name: selective_metrics(order(self.known), wrong, {each: order(answers) for each, answers in self.unknown.items()})
+            for name, order in orders.items()
         }
 
     def summary(self) -> list[str]:
@@ -197,6 +254,7 @@ class Evaluation:
             *([right] if several else []),
             f"It may raise a false alarm on at most {100 * self.alpha:g}{NO_BREAK}% of known inputs. " + self._false_alarms(),
             *(_caught(name, answers.flagged) for name, answers in self.unknown.items()),
+            *(self._labels_in_words() if several else []),
             *self._uncertain_threshold(),
         ]
 
@@ -215,6 +273,22 @@ class Evaluation:
         if observed["flagged"] < low:
             return f"{counted}, fewer than chance explains ({chance})."
         return f"{counted}, in line with that: {chance}."
+
+    def _labels_in_words(self) -> list[str]:
+        """Say what the labels of accepted known inputs are worth, beside what was promised."""
+        if self.label_rule is None or self.label_rule.alpha is None:
+            return []
+        counts, figures = self.known.counts, self.label_metrics()
+        sets, wrong = figures["sets"], figures["error_of_known"]
+        accepted = f"Of {sets['accepted']:,} known inputs that it accepted, it was sure of the label of {counts['known']:,}"
+        promise = (
+            "" if self.label_rule.max_error is None else f" (promised: at most {100 * self.label_rule.max_error:g}{NO_BREAK}%)"
+        )
+        return [
+            f"{accepted}, and {percent(wrong)} of these labels were wrong{promise}; {counts['unsure']:,} were unsure.",
+            f"Their label sets held the true class for {percent(sets['coverage'])} (promised: at least "
+            f"{100 * (1 - self.label_rule.alpha):g}{NO_BREAK}%), with {sets['mean_size']:.2f} labels on average.",
+        ]
 
     def _uncertain_threshold(self) -> list[str]:
         """Say so where a threshold from few inputs is so high that much fewer unknown inputs are caught than could be."""

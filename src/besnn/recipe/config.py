@@ -200,11 +200,23 @@ class ScoreConfig(Section):
 
 
 class CalibrationConfig(Section):
-    """The false-alarm rate of decisions."""
+    """What decisions promise."""
 
     alpha: float = Field(0.05, gt=0, lt=1, description="share of known inputs that may be flagged")
     delta: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="keep alpha with probability 1 − delta over the calibration data, instead of on average"
+    )
+    per_class: bool = Field(False, description="keep all promises for the inputs of each predicted class")
+    label_alpha: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="share of accepted inputs whose label set may miss their class; null: 0.05 if the data are enough for it",
+    )
+    label_sets: Literal["least-ambiguous", "adaptive"] = Field(
+        "least-ambiguous", description="the smallest label sets, or sets that are larger for harder inputs"
+    )
+    max_error: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="largest share of wrong labels among inputs called known, with probability 1 − delta (0.1 unless given)",
     )
 
 

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -21,7 +21,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from besnn.detection import ConformalThreshold, DriftMonitor, DriftStatus
+from besnn.detection import ConformalThreshold, DriftMonitor, DriftStatus, MondrianThreshold
 from besnn.detector import Predictions
 from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.serve.settings import Settings
@@ -196,6 +196,7 @@ class Scores(NamedTuple):
 def monitor_file(
     path: Path,
     threshold: ConformalThreshold | None = None,
+    by_class: MondrianThreshold | None = None,
     *,
     alarm_level: float = 100.0,
     window: int = 1000,
@@ -204,8 +205,8 @@ def monitor_file(
     """Run a drift monitor over a `.parquet`, `.csv` or `.jsonl` file of scores, in its order.
 
     The scores are compared with the calibration scores of `threshold`, that of the detector that made them. Without it, the
-    p-values are compared with each other, so only a change within the stream is visible. The file `state` keeps the monitor, so
-    that the next file of scores continues the stream.
+    p-values are compared with each other, so only a change within the stream is visible. `by_class` holds the thresholds of its
+    predicted classes, if it has any. The file `state` keeps the monitor, so that the next file of scores continues the stream.
     """
     if state is not None and threshold is None:
         raise InputError("a drift state needs the model that made the scores: give the model too")
@@ -213,13 +214,19 @@ def monitor_file(
     inputs = skipped = flagged = 0
     with closing(DriftStore(state)) as store, store.stream(monitor):
         for rows in read_scores(path):
-            if threshold is not None and not np.allclose(threshold.p_values(rows.score), rows.p_value, rtol=0, atol=1e-9):
+            if threshold is not None and not _made_by(by_class.thresholds.values() if by_class else [threshold], rows):
                 raise DataError(f"{path} was not made by this model with its present calibration: score the inputs again")
             monitor.update(1 - rows.p_value if threshold is None else rows.score)
             inputs += len(rows.score)
             skipped += rows.skipped
             flagged += int(rows.is_ood.sum())
     return MonitoredFile(monitor.status(), inputs, skipped, flagged)
+
+
+def _made_by(thresholds: Iterable[ConformalThreshold], rows: Scores) -> bool:
+    """Whether each p-value is that of one of the thresholds."""
+    found = [np.isclose(each.p_values(rows.score), rows.p_value, rtol=0, atol=1e-9) for each in thresholds]
+    return bool(np.any(found, axis=0).all())
 
 
 def _monitor(path: Path, threshold: ConformalThreshold | None, alarm_level: float, window: int) -> DriftMonitor:

@@ -37,7 +37,8 @@ def choose_examples(detector: Detector, inputs: Inputs) -> list[Example]:
     ordinary = accepted[np.argsort(-predictions.p_value[accepted], kind="stable")]
     known = _by_turns(ordinary, predictions.indices[ordinary])[:EXAMPLES_PER_KIND]
     top_two = np.sort(predictions.probabilities, axis=1)[:, -2:]
-    closest = accepted[np.argsort(np.ptp(top_two, axis=1)[accepted], kind="stable")]
+    doubt = np.ptp(top_two, axis=1) - (predictions.decision == "unsure")  # unsure ones first
+    closest = accepted[np.argsort(doubt[accepted], kind="stable")]
     ambiguous = closest[~np.isin(closest, known)][:EXAMPLES_PER_KIND]
     chosen = _examples("known", inputs[known]) + _examples("ambiguous", inputs[ambiguous])
     if inputs.ndim == 2 or len(inputs) < EXAMPLES_PER_KIND:  # rows made up from a table may well be ordinary

@@ -25,6 +25,9 @@ class PredictQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     members: bool = Field(default=False, description="Also return each member's own opinion.")
+    fdr: float | None = Field(
+        default=None, gt=0, lt=1, description="Flag so that on average at most this share of the request's flags is false."
+    )
     observe: bool = Field(default=True, description="Count the inputs as traffic, in the metrics and for the drift alarm.")
 
 
@@ -43,6 +46,8 @@ class PredictionRow(BaseModel):
     score: float = Field(description="Higher is stranger.")
     p_value: float = Field(description="The share of known inputs that are at least as strange.")
     is_ood: bool = Field(description="Whether the input is declared unknown.")
+    decision: Literal["known", "unsure", "unknown"] = Field(description="Unsure: accepted, but its label is not clear.")
+    label_set: list[str] = Field(description="The labels that the input may have, the most probable first; none if unknown.")
     members: list[Opinion] | None = Field(default=None, description="Each member's own opinion, if requested.")
 
 
@@ -58,6 +63,24 @@ class ExamplesResponse(BaseModel):
     examples: list[Example]
 
 
+class ClassThreshold(BaseModel):
+    """The threshold for inputs that are predicted as one class."""
+
+    threshold: float
+    inputs: int = Field(description="How many held-out inputs it is computed from.")
+
+
+class LabelPromises(BaseModel):
+    """What holds for inputs that are not declared unknown."""
+
+    alpha: float = Field(description="At most this share of label sets misses the true class.")
+    form: Literal["least-ambiguous", "adaptive"]
+    max_error: float | None = Field(description="At most this share of labels of known inputs is wrong; null: not promised.")
+    delta: float | None = Field(description="That holds with probability 1 − delta over calibration data.")
+    temperature: float = Field(description="Of the probabilities.")
+    inputs: int = Field(description="How many held-out inputs this is computed from.")
+
+
 class Calibration(BaseModel):
     """How the detector decides."""
 
@@ -67,6 +90,10 @@ class Calibration(BaseModel):
     delta: float | None = Field(description="That holds with probability 1 − delta over calibration data; on average if null.")
     inputs: int = Field(description="How many held-out inputs the threshold is computed from.")
     quantiles: list[float] = Field(description="0 %, 5 %, ..., 100 % quantiles of their scores.")
+    by_class: list[ClassThreshold] | None = Field(description="One per class, if the label decides which threshold applies.")
+    labels: LabelPromises | None = Field(
+        description="What is promised about labels; null if there were none to calibrate with."
+    )
 
 
 class ModelInfo(BaseModel):
@@ -89,7 +116,9 @@ class ModelInfo(BaseModel):
 
 def model_info(service: Service) -> ModelInfo:
     """Describe a service's model."""
-    detector, threshold = service.detector, service.threshold
+    detector, decision, threshold = service.detector, service.detector.decision, service.threshold
+    assert decision is not None
+    by_class = decision.by_class.thresholds.values() if decision.by_class is not None else None
     scores = threshold.scores.double().cpu().numpy()
     return ModelInfo(
         name=service.settings.model_name,
@@ -110,6 +139,8 @@ def model_info(service: Service) -> ModelInfo:
             delta=threshold.delta,
             inputs=len(scores),
             quantiles=np.quantile(scores, np.linspace(0, 1, 21)).tolist(),
+            by_class=by_class and [ClassThreshold(threshold=each.threshold, inputs=len(each.scores)) for each in by_class],
+            labels=None if decision.labels.alpha is None else LabelPromises(**decision.labels.state()[1]),
         ),
         max_rows=service.settings.max_rows,
     )
@@ -143,6 +174,8 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
             async with service.deadline() as expired:
                 inputs = await service.read(partial(read, expired), quick=quick)
                 predictions = await service.predict(inputs, observe=query.observe)
+                if query.fdr is not None:
+                    predictions = predictions.control_fdr(query.fdr)
         rows = prediction_rows(predictions, info.class_names, members=query.members)
         return Response(to_json({"predictions": rows}), media_type=JSON)
 
@@ -163,9 +196,11 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
 
 def prediction_rows(predictions: Predictions, class_names: Sequence[str], *, members: bool) -> list[dict[str, Any]]:
     """Return predictions as rows of `PredictResponse`, without the cost of validating each."""
-    names = "probabilities", "score", "p_value", "is_ood"
+    names = "probabilities", "score", "p_value", "is_ood", "decision"
     columns = {"label": predictions.labels.astype(str), **{name: getattr(predictions, name) for name in names}}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*(each.tolist() for each in columns.values()), strict=True)]
+    for row, names_in_set in zip(rows, predictions.named_label_sets(class_names), strict=True):
+        row["label_set"] = names_in_set
     if members:
         labels, probabilities = predictions.member_labels.T.tolist(), predictions.member_probabilities.T.tolist()
         for row, chosen, sure in zip(rows, labels, probabilities, strict=True):

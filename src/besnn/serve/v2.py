@@ -18,7 +18,15 @@ from besnn.serve.service import Service
 from besnn.version import __version__
 
 INPUT = "input"
-OUTPUTS = {"label": "BYTES", "probabilities": "FP32", "score": "FP32", "p_value": "FP64", "is_ood": "BOOL"}
+OUTPUTS = {
+    "label": "BYTES",
+    "probabilities": "FP32",
+    "score": "FP32",
+    "p_value": "FP64",
+    "is_ood": "BOOL",
+    "decision": "BYTES",
+    "label_set": "BOOL",
+}
 """The names of outputs, and their datatypes."""
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -26,6 +34,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 _DTYPES = {"FP32": "<f4", "FP64": "<f8", "UINT8": "u1", "BOOL": "?"}
 _LONGEST_EXAMPLE = 1024  # numbers
+_BY_CLASS = ("probabilities", "label_set")
 
 
 class ServerMetadata(BaseModel):
@@ -71,7 +80,7 @@ class InferResponse(BaseModel):
 class RequestedOutput(Strict):
     """A requested output."""
 
-    name: Literal["label", "probabilities", "score", "p_value", "is_ood"]
+    name: Literal["label", "probabilities", "score", "p_value", "is_ood", "decision", "label_set"]
     parameters: Scalars = Field(default_factory=dict)
 
 
@@ -187,7 +196,7 @@ def _model_metadata(service: Service) -> ModelMetadata:
         platform=f"besnn_{service.detector.model.method}",
         inputs=[TensorMetadata(name=INPUT, datatype=_datatypes(reader)[0], shape=[-1, *reader.input_shape])],
         outputs=[
-            TensorMetadata(name=output, datatype=datatype, shape=[-1, classes] if output == "probabilities" else [-1])
+            TensorMetadata(name=output, datatype=datatype, shape=[-1, classes] if output in _BY_CLASS else [-1])
             for output, datatype in OUTPUTS.items()
         ],
     )
@@ -237,7 +246,9 @@ def write_response(predictions: Predictions, request: Any, model_name: str) -> t
     """Return the answer to an `InferRequest`, and the length of its JSON if tensors follow as bytes."""
     outputs, blobs = [], []
     for output in request.outputs or [RequestedOutput.model_validate({"name": name}) for name in OUTPUTS]:
-        values: NDArray[Any] = predictions.labels.astype(str) if output.name == "label" else getattr(predictions, output.name)
+        own = {"label": "labels", "label_set": "label_sets"}.get(output.name, output.name)
+        values: NDArray[Any] = getattr(predictions, own)
+        values = values.astype(str) if output.name == "label" else values
         described = {"name": output.name, "datatype": OUTPUTS[output.name], "shape": list(values.shape)}
         if output.parameters.get("binary_data", request.parameters.get("binary_data_output", False)):
             blobs.append(_to_bytes(values, OUTPUTS[output.name]))

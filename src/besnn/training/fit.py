@@ -105,7 +105,8 @@ def fit_detector(
         fit_scoring(detector, recipe.score, split.training, split.validation)
         detector.provenance["measured"] = describe(detector, split)
         if split.calibration is not None:
-            detector.calibrate(split.calibration.inputs, recipe.calibration.alpha, recipe.calibration.delta)
+            held_out = split.calibration
+            detector.calibrate(held_out.inputs, labels=held_out.labels, **recipe.calibration.model_dump())
     detector.provenance["seconds"] = round(time.monotonic() - began, 3)
     return Fitted(detector, history, split)
 

@@ -108,7 +108,7 @@ def wrap(
     assert split.calibration is not None
     source = open_source(split.training, torch.device("cpu"))
     ScoreFit(detector, found, source, split.validation.inputs, memory).choose(score)
-    return detector.calibrate(split.calibration.inputs, alpha, delta)
+    return detector.calibrate(split.calibration.inputs, alpha, delta, labels=split.calibration.labels)
 
 
 def _as_data(images: Array | Data, labels: Array | Sequence[int] | None, class_names: Sequence[str] | None) -> Data:

@@ -5,7 +5,7 @@ import { byId, element, percent, showError, svgElement } from "./dom.js";
 
 const MAX_CLASSES = 10;
 const MAX_HISTORY = 24;
-const CLOSE = 0.2; // two classes whose probabilities differ by less are named together
+const MAX_LABELS = 3; // of a label set, in the verdict
 const GAUGE = { width: 400, top: 20, height: 24 };
 
 // Sends inputs to the service. While one request is pending, only the newest input behind it is kept.
@@ -66,9 +66,9 @@ export class Predictor {
     const list = byId("history");
     const button = element(
       "button",
-      { type: "button", class: prediction.is_ood ? "unknown" : "known", onclick: () => showAnswer(this.model, prediction) },
+      { type: "button", class: prediction.decision, onclick: () => showAnswer(this.model, prediction) },
       element("img", { src: picture, alt: "" }),
-      verdict(prediction, this.model.class_names),
+      verdict(prediction),
     );
     list.prepend(element("li", {}, button));
     while (list.children.length > MAX_HISTORY) {
@@ -82,11 +82,11 @@ export class Predictor {
 
 function showAnswer(model, prediction) {
   const title = byId("verdict");
-  title.textContent = verdict(prediction, model.class_names);
-  title.className = prediction.is_ood ? "unknown" : "known";
-  const guess = prediction.is_ood ? ` If it had to choose: ${prediction.label}.` : "";
-  byId("words").textContent = `${strangeness(prediction.p_value, model.calibration.inputs)}.${guess}`;
-  byId("gauge").replaceChildren(gauge(model.calibration, prediction.score));
+  title.textContent = verdict(prediction);
+  title.className = prediction.decision;
+  const own = model.calibration.by_class?.[model.class_names.indexOf(prediction.label)] ?? model.calibration;
+  byId("words").textContent = `${strangeness(prediction.p_value, own.inputs)}. ${meaning(prediction, model.calibration)}`;
+  byId("gauge").replaceChildren(gauge({ ...model.calibration, ...own }, prediction.score));
   const shown = ranked(prediction, model.class_names).slice(0, MAX_CLASSES);
   byId("probabilities").replaceChildren(...shown.map(({ name, share }) => bar(name, share)));
   byId("agreement").textContent = agreement(prediction.members);
@@ -96,11 +96,24 @@ function showAnswer(model, prediction) {
   byId("opinions").hidden = false;
 }
 
-function verdict(prediction, classNames) {
-  if (prediction.is_ood) return "I don’t know this";
-  const [first, second] = ranked(prediction, classNames);
-  return second && first.share - second.share < CLOSE ? `${first.name} or ${second.name}` : first.name;
+function verdict({ decision, label, label_set: labels }) {
+  if (decision === "unknown") return "I don’t know this";
+  if (decision === "known") return label;
+  if (labels.length === 1) return `${label}, perhaps`;
+  if (labels.length > MAX_LABELS) return `One of ${labels.length}: ${labels.slice(0, MAX_LABELS).join(", ")} …`;
+  return `${labels.slice(0, -1).join(", ")} or ${labels.at(-1)}`;
 }
+
+// What the decision means, with what was promised about it.
+function meaning({ decision, label }, { labels }) {
+  if (decision === "unknown") return `If it had to choose: ${label}.`;
+  if (!labels) return "";
+  if (decision === "unsure") return `Unsure: known, but its label is not clear. ${inSet(labels)}`;
+  if (labels.max_error === null) return inSet(labels);
+  return `At most ${percent(labels.max_error)} of the labels it is sure of are wrong, with probability ${percent(1 - labels.delta, 0)}.`;
+}
+
+const inSet = ({ alpha }) => `Its label set holds the true class in at least ${percent(1 - alpha, 0)} of all accepted inputs.`;
 
 function ranked({ probabilities }, classNames) {
   const classes = probabilities.map((share, index) => ({ name: classNames[index], share }));
