@@ -45,7 +45,7 @@ def test_every_promise_is_kept_in_the_file_and_told(besnn, model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--label-sets=big"], "--label-sets 'big' is unknown: choose from 'least-ambiguous', 'adaptive'"),
+        (["--label-sets=big"], "'big' is not one of 'least-ambiguous', 'adaptive'"),
         (["--max-error=0.00001"], "max_error=1e-05 cannot be shown"),
         (["--label-alpha=2"], "label_alpha=2.0: pass a number between 0 and 1"),
     ],

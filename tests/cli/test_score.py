@@ -61,7 +61,7 @@ def test_false_discoveries_can_be_controlled(besnn, tmp_path, moons_model, point
     expected = Detector.load(moons_model).predict(inputs.astype(np.float32)).control_fdr(0.5)
     assert [row["decision"] for row in read(tmp_path / "scores.jsonl")] == expected.decision.tolist()
     refused = besnn("score", moons_model, source, "-o", tmp_path / "other.csv", "--fdr", "2")
-    assert (refused.code, "fdr=2.0" in refused.err) == (2, True)
+    assert (refused.code, "--fdr 2 is not a share" in refused.err) == (2, True)
 
 
 def test_bad_rows_are_reported_in_their_place(besnn, tmp_path, moons_model):

@@ -11,8 +11,16 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+from besnn.detection import LabelRule
 from besnn.errors import InputError
-from besnn.evaluation import Evaluation, ScoredSet, classification_metrics, ood_intervals, ood_metrics
+from besnn.evaluation import (
+    Evaluation,
+    ScoredSet,
+    classification_metrics,
+    expected_calibration_error,
+    ood_intervals,
+    ood_metrics,
+)
 from besnn.evaluation.result import NO_BREAK
 
 Make = Callable[..., Evaluation]

@@ -28,6 +28,8 @@ def some_rows(count: int, start: int = 0) -> pa.RecordBatch:
         pa.array(np.ones(count), mask=failed),
         pa.array(numbers % 3 == 0, mask=failed),
         [f"bad {number}" if bad else "" for number, bad in zip(numbers, failed, strict=True)],
+        pa.array(["unsure"] * count, mask=failed),
+        pa.array(["a|b"] * count, mask=failed),
     ]
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
@@ -154,4 +156,4 @@ def test_what_a_manifest_says(folder):
     assert [part["name"] for part in document["parts"]] == [part_name(0), part_name(1)]
     assert document["run"] == RUN
     assert document["complete"] is False
-    assert manifest.tally() == Tally(inputs=11, flagged=2, failed=3, first_error="first")
+    assert manifest.tally() == Tally(inputs=11, flagged=2, failed=3, first_error="first", unsure=1)

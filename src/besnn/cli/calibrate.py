@@ -1,7 +1,8 @@
 """`besnn calibrate`: gives a model a threshold with a stated false-alarm rate."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -9,8 +10,12 @@ from besnn.cli.inspect import facts_of, guarantee, labels_in_words
 from besnn.cli.options import Data, DataDir, Device, Json, Label, Model, Quiet
 from besnn.cli.output import announce
 
-if TYPE_CHECKING:
-    from besnn.detection.label_rule import Form
+
+class LabelSets(StrEnum):
+    """The forms of label sets."""
+
+    LEAST_AMBIGUOUS = "least-ambiguous"
+    ADAPTIVE = "adaptive"
 
 
 def calibrate(
@@ -32,13 +37,13 @@ def calibrate(
         ),
     ] = None,
     label_sets: Annotated[
-        str, typer.Option(metavar="least-ambiguous|adaptive", help="The smallest sets, or larger ones for harder inputs.")
-    ] = "least-ambiguous",
+        LabelSets, typer.Option(help="The smallest label sets, or larger ones for harder inputs.")
+    ] = LabelSets.LEAST_AMBIGUOUS,
     max_error: Annotated[
         float | None,
         typer.Option(
             metavar="RATE",
-            help="Be sure of as many labels as possible with at most this share wrong, with probability 1 - delta (0.1).",
+            help="Be sure of as many labels as possible, with at most this share wrong. (default: not promised; delta: 0.1)",
         ),
     ] = None,
     output: Annotated[
@@ -56,16 +61,13 @@ def calibrate(
     DATA has labels, probabilities are scaled to be right as often as they say, and accepted inputs whose class is not clear are
     called unsure: those with more than one label, or those that would make more than MAX_ERROR of the labels wrong.
     """
-    from besnn.checks import check_choice
     from besnn.cli.loading import check_data, check_output, load_detector, load_known, require_model
-    from besnn.detection.label_rule import FORMS
 
     require_model(model)
     check_data(data, quiet=quiet)
     check_output("--output", output or model)
     detector = load_detector(model, device=device)
     dataset = load_known(detector, data, label=label, data_dir=data_dir)
-    check_choice("--label-sets", label_sets, FORMS)
     detector.calibrate(
         dataset.inputs,
         alpha,
@@ -73,7 +75,7 @@ def calibrate(
         labels=dataset.labels,
         per_class=per_class,
         label_alpha=label_alpha,
-        label_sets=cast("Form", label_sets),
+        label_sets=label_sets.value,
         max_error=max_error,
     )
     detector.provenance["calibration_data"] = {"name": dataset.name, "data": dataset.hashes, "data_note": dataset.note}

@@ -26,7 +26,9 @@ def export(
     ] = None,
     fdr: Annotated[
         float | None,
-        typer.Option(metavar="RATE", help="Flag so that on average at most this share of a batch's flags is false."),
+        typer.Option(
+            metavar="RATE", help="Flag so that on average at most this share of a batch's flags is false. (default: alpha)"
+        ),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,

@@ -63,17 +63,16 @@ def score(
     a row that says why.
     """
     from besnn.batch import require_table_path, score_file
-    from besnn.checks import check_fractions
     from besnn.cli.loading import check_data, check_output, label_of, load_detector, require_model
     from besnn.data.sources import count_inputs
     from besnn.errors import InputError
 
     ray_options = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}
     check_engine(engine, "data", device, ray_options)
-    if fdr is not None:
-        check_fractions(fdr=fdr)
-        if engine is Engine.RAY:
-            raise InputError("--fdr compares all inputs with each other: leave out --engine ray")
+    if fdr is not None and engine is Engine.RAY:
+        raise InputError("--fdr compares all inputs with each other: leave out --engine ray")
+    if fdr is not None and not 0 < fdr < 1:
+        raise InputError(f"--fdr {fdr:g} is not a share: choose it between 0 and 1, such as 0.1")
     if engine is Engine.LOCAL:
         require_table_path(Path(output))
         check_data(source, quiet=quiet)

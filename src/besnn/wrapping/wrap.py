@@ -108,7 +108,8 @@ def wrap(
     assert split.calibration is not None
     source = open_source(split.training, torch.device("cpu"))
     ScoreFit(detector, found, source, split.validation.inputs, memory).choose(score)
-    return detector.calibrate(split.calibration.inputs, alpha, delta, labels=split.calibration.labels)
+    unseen = None if held_out is None else split.calibration.labels  # of training images, labels are right too often
+    return detector.calibrate(split.calibration.inputs, alpha, delta, labels=unseen)
 
 
 def _as_data(images: Array | Data, labels: Array | Sequence[int] | None, class_names: Sequence[str] | None) -> Data:
@@ -179,8 +180,11 @@ def _split(data: Data, held_out: Array | Dataset | None, seed: int) -> Split:
     inputs = inputs if inputs.ndim == 4 else inputs.astype(np.float32)
     if len(inputs) < 4:
         raise InputError(f"held_out holds {len(inputs)} inputs: pass some hundreds")
+    labels = None
+    if isinstance(held_out, Dataset) and set(held_out.class_names) <= set(data.class_names):
+        labels = held_out.align_classes(data.class_names).labels
     parts = [
-        Dataset(inputs[rows], None, data.class_names, "held-out inputs")
+        Dataset(inputs[rows], None if labels is None else labels[rows], data.class_names, "held-out inputs")
         for rows in split_indices(len(inputs), [0.5], seed=seed)
     ]
     return Split(data, *parts)
