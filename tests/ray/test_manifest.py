@@ -149,7 +149,7 @@ def test_a_file_that_is_not_a_manifest(folder, content):
 
 def test_what_a_manifest_says(folder):
     manifest = Manifest.open(folder, RUN)
-    manifest.parts = {1: Part(3, 0, 2, "second", 1, "b"), 0: Part(8, 2, 1, "first", 0, "a")}
+    manifest.parts = {1: Part(3, 0, 2, "second", 1, chunk=1), 0: Part(8, 2, 1, "first", 0, chunk=0)}
     manifest.save()
     document = json.loads((folder / MANIFEST).read())
     assert document["rows"] == 11
