@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"data", "detection"},
     "detector": {"model", "detection", "recipe", "evaluation"},
     "training": {"data", "layers", "model", "objective", "detection", "evaluation", "recipe", "detector"},
-    "batch": {"data"},
+    "batch": {"data", "detection"},
     "export": {"model", "detection", "detector"},
     "serve": {"data", "detection", "detector"},
     "ray": {"data", "detector", "batch", "serve"},
