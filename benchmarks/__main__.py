@@ -143,6 +143,27 @@ def memory(
     _fail_if(any(run["added_mb"] > LIMIT_MB for run in record["runs"]))
 
 
+@app.command("first-hour")
+def first_hour(
+    tasks: Annotated[list[str] | None, typer.Option("--task", metavar="NAME", help="Only this task; repeatable.")] = None,
+    seeds: Annotated[int, typer.Option(help="How often each task is drawn and trained.", min=1)] = 5,
+    development: Annotated[bool, typer.Option("--development", help="The tasks that settings are chosen on.")] = False,
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="Where records go.")] = Path("results"),
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train on small sets of images by default settings, and compare with networks one would write oneself."""
+    from benchmarks.first_hour import write_records
+    from benchmarks.first_hour_tasks import DEVELOPMENT, REPORTED, TASKS
+    from besnn.errors import InputError
+
+    for name in tasks or ():
+        if name not in TASKS:
+            raise InputError(f"unknown task {name!r}: use some of {', '.join(TASKS)}")
+    write_records(tasks or list(DEVELOPMENT if development else REPORTED), range(seeds), data_dir, device, results, _say(quiet))
+
+
 @app.command()
 def scale(json: Json = None, quiet: Quiet = False) -> None:
     """Measure the costs per image, file, row and chunk that the plan in docs/scale.md starts from."""

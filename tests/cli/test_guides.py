@@ -10,6 +10,8 @@ import pytest
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+PLAIN = {"guide-images.md": ["--set", "pretraining.epochs=1"], "guide-table.md": []}
+
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("guide", ["guide-images.md", "guide-table.md"])
@@ -20,12 +22,14 @@ def test_a_guide_can_be_followed(besnn, tmp_path, monkeypatch, guide):
     for number, (kind, text) in enumerate(blocks):
         if kind == "python":
             script = tmp_path / f"block{number}.py"
-            script.write_text(text.replace('load_recipe("images")', 'load_recipe("images", ["training.epochs=1"])'))
+            script.write_text(
+                text.replace('load_recipe("images")', 'load_recipe("images", ["training.epochs=1", "pretraining.epochs=1"])')
+            )
             runpy.run_path(str(script))
         for line in text.splitlines() if kind == "sh" else ():
             program, *arguments = shlex.split(line)
             assert program == "besnn"
-            hurry = ["--epochs", "1"] if arguments[0] == "train" else []
+            hurry = ["--epochs", "1", *PLAIN[guide]] if arguments[0] == "train" else []
             outcome = besnn(*arguments, *hurry)
             assert outcome.code == 0, outcome.err
     assert (tmp_path / "report.html").exists()

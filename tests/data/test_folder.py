@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from besnn.data.folder import list_files, open_folder
+from besnn.data.folder import list_files, open_folder, suitable_size
 from besnn.data.images import ImageSpec
 from besnn.errors import DataError
 
@@ -159,3 +159,11 @@ def test_a_folder_without_a_readable_image_is_refused(tmp_path):
     for spec in (SPEC, None):
         with pytest.raises(DataError, match="cannot be read"):
             open_folder(tmp_path, spec).load(skip_bad=True)
+
+
+@pytest.mark.parametrize(("sizes", "suitable"), [([(20, 90)], 32), ([(48, 48)], 32), ([(64, 50), (64, 64), (9, 9)], 64)])
+def test_larger_images_are_kept_larger(sizes, suitable, tmp_path):
+    for number, size in enumerate(sizes):
+        save(tmp_path / "cat" / f"{number}.png", size=size)
+    (tmp_path / "cat" / "broken.png").write_text("not an image")
+    assert suitable_size(tmp_path) == suitable

@@ -10,6 +10,7 @@ from torch import nn
 from besnn.errors import InputError
 from besnn.layers import batch_ensemble, fast_parameters, fold, ones, tile
 from besnn.model import BACKBONES, BESNN, Backbone, cifar_resnet18, convnet, fashion_convnet, mlp, two_moons_mlp
+from besnn.model.backbones import small_resnet
 from besnn.objective import BESNNObjective
 
 
@@ -73,6 +74,36 @@ def test_convnet_takes_images_of_any_size(shape):
     assert network(torch.rand(2, *shape)).shape == (2, 16)
 
 
+SMALL = {  # the side of the maps after the stem and after stage 2, by the shape of an image
+    (1, 1, 1): (1, 1),
+    (3, 2, 9): (2, 2),
+    (1, 8, 8): (8, 4),
+    (3, 28, 28): (14, 7),
+    (3, 32, 32): (16, 8),
+    (3, 64, 96): (16, 8),
+    (3, 224, 224): (14, 7),
+}
+
+
+@pytest.mark.parametrize(("shape", "sides"), SMALL.items())
+def test_a_small_resnet_shrinks_images_of_any_size_before_most_of_its_work(shape, sides):
+    network, x = small_resnet(shape, feature_dim=16, channels=4), torch.rand(2, *shape)
+    early = network.trunk.stem(x)
+    late = network.trunk.stage2(network.trunk.stage1(early))
+    assert (min(early.shape[2:]), min(late.shape[2:])) == sides
+    assert (early.shape[1], late.shape[1]) == (4, 16)
+    assert network(x).shape == (2, 16)
+
+
+def test_a_small_resnet_folds_and_has_a_gradient_penalty():
+    shape = (3, 16, 16)
+    model = BESNN(small_resnet(shape, channels=4), num_classes=3, feature_dim=64, members=2, noise_dim=4, hidden_dim=8).eval()
+    x, labels = torch.rand(6, *shape), torch.arange(6) % 3
+    torch.testing.assert_close(fold(model.feature_extractor)(x), model.feature_extractor(tile(x, 2)), rtol=1e-4, atol=1e-5)
+    BESNNObjective(gradient_weight=1.0)(model.train(), x, labels)["gradient"].backward()
+    assert all(p.grad.isfinite().all() for p in model.feature_extractor.parameters() if p.grad is not None)
+
+
 PAPER = {
     "two-moons": (two_moons_mlp, (2,), 32, {"num_classes": 2, "noise_dim": 8, "hidden_dim": 32}, (10, 32, 32)),
     "fashion": (fashion_convnet, (1, 28, 28), 256, {"num_classes": 10}, (522, 512, 256)),
@@ -104,12 +135,27 @@ def test_members_of_a_converted_backbone_differ():
 
 # --- the registry ---
 
-SHAPES = {"mlp": (6,), "tabular": (6,), "convnet": (2, 9, 7), "fashion-convnet": (3, 28, 28), "cifar-resnet18": (1, 32, 32)}
+SHAPES = {
+    "mlp": (6,),
+    "tabular": (6,),
+    "convnet": (2, 9, 7),
+    "fashion-convnet": (3, 28, 28),
+    "small-resnet": (2, 40, 50),
+    "cifar-resnet18": (1, 32, 32),
+}
 
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_every_backbone_builds_by_name_with_the_settings_it_has(name):
-    settings = {"hidden": (4,), "widths": (2, 3, 4), "head_dim": 5, "last_kernel": 5, "paddings": (1, 0, 0), "width": 2}
+    settings = {
+        "hidden": (4,),
+        "widths": (2, 3, 4),
+        "head_dim": 5,
+        "last_kernel": 5,
+        "paddings": (1, 0, 0),
+        "width": 2,
+        "channels": 2,
+    }
     network = BACKBONES[name].build(SHAPES[name], 7, settings)
     assert BACKBONES[name].name == name
     assert network(torch.rand(2, *SHAPES[name])).shape == (2, 7)

@@ -110,6 +110,7 @@ def test_a_trunk_of_another_shape_is_not_taken():
 
 BASELINES = [name for name in METHODS if name != "be-snn"]
 SHAPES = {"fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32), "two-moons": (2,), "digits": (1, 8, 8)}
+SHAPES["images"] = (3, 32, 32)
 
 
 def recipe_of(name: str, method: str) -> Recipe:
@@ -151,6 +152,21 @@ def test_a_users_recipe_of_the_same_name_keeps_its_sections() -> None:
     changed = parse_recipe(content, method_overrides(recipe, "softmax"))
     assert changed.backbone == recipe.backbone
     assert (changed.method.name, changed.training.gradient_every, changed.training.augment.crop) == ("softmax", 1, 0)
+
+
+def test_another_method_trains_as_the_plain_network_would() -> None:
+    images, plain = load_recipe("images"), recipe_of("images", "softmax")
+    assert plain.pretraining is None
+    assert plain.training == images.pretraining
+    assert recipe_of("images", "deep-ensemble").training == images.pretraining
+
+
+def test_more_training_images_get_a_wider_network() -> None:
+    backbone = load_recipe("images").backbone
+    widths = [resolve_backbone(backbone, (3, 32, 32), images).channels for images in (1_000, 10_000, 100_000)]
+    assert widths == sorted(set(widths))
+    given = backbone.model_copy(update={"channels": 5})
+    assert resolve_backbone(given, (3, 32, 32), 100_000).channels == 5
 
 
 def test_a_score_that_the_method_lacks_gives_way_to_its_own() -> None:

@@ -125,14 +125,13 @@ def test_the_combination_refers_to_validation_rows(detector, fitted):
         assert np.array_equal(scores.numpy(), np.sort(detector.score(fitted.split.validation.inputs, name)))
 
 
-def test_auto_takes_the_best_on_made_up_outliers_and_records_all(detector, fitted):
+def test_auto_combines_and_records_figures_on_made_up_outliers(detector, fitted):
     fit_scoring(detector, ScoreConfig(neighbour=3), fitted.split.training, fitted.split.validation)
     table = detector.provenance["score_choice"]
     assert list(table) == ["tempered-entropy", "nearest-neighbour", "combined"]
     kinds = set(made_up_outliers(fitted.split.validation.inputs))
     assert all(set(row) == kinds for row in table.values())
-    means = {name: np.mean(list(row.values())) for name, row in table.items()}
-    assert detector.scoring.name == max(means, key=means.get)
+    assert detector.scoring.name == "combined"
 
 
 def test_the_table_against_scikit_learn(detector, fitted):
@@ -210,18 +209,17 @@ def test_the_combination_adds_up_the_surprise_at_every_layer(detector, fitted, l
     assert np.ptp(expected.numpy()) > 1
 
 
-def test_auto_chooses_among_the_densities_of_every_layer(detector, fitted):
+def test_auto_combines_the_densities_of_every_layer(detector, fitted):
     kinds = ("class-gaussian", "nearest-neighbour")
     config = ScoreConfig(layer=APART, neighbour=3, densities=kinds)
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     table = detector.provenance["score_choice"]
     of_layers = [f"{kind} at {layer}" for layer in APART.split(",") for kind in kinds]
     assert list(table) == ["tempered-entropy", *of_layers, "combined"]
-    means = {name: np.mean(list(row.values())) for name, row in table.items()}
-    assert detector.scoring.name == max(means, key=means.get)
+    assert detector.scoring.name == "combined"
     made_up = {kind: detector.score(rows) for kind, rows in made_up_outliers(fitted.split.validation.inputs).items()}
     known = detector.score(fitted.split.validation.inputs)
-    for kind, strange in made_up.items():  # what was chosen is what the table tells of
+    for kind, strange in made_up.items():
         auroc = roc_auc_score(np.repeat([0, 1], [len(known), len(strange)]), np.concatenate([known, strange]))
         assert table[detector.scoring.name][kind] == pytest.approx(auroc, abs=0.01)
 
@@ -267,10 +265,11 @@ def test_a_constant_layer_is_not_combined():
     torch.nn.init.constant_(model.feature_extractor[0].bias, 100)  # so that layer 1 is a positive number: always one direction
     detector = Detector(model, Preprocessing.fit(torch.from_numpy(moons.inputs)), moons.class_names)
     validation = dataclasses.replace(moons, inputs=moons.inputs + 0.01)
-    for layer, told_apart in (("1,2", False), ("2,1", False), ("2,2+0", True)):
+    for layer, told_apart in (("1,2", ["2"]), ("2,1", ["2"]), ("2,2+0", ["2", "2+0"])):
         densities = fit_densities(detector, ScoreConfig(layer=layer, neighbour=3), ["nearest-neighbour"], moons)
         detector.scoring = ScoreSet("logits", "predictive-entropy", densities)
-        assert (combine(detector, validation) is not None) == told_apart
+        combined = combine(detector, validation)
+        assert list(combined.tails) == [*(f"nearest-neighbour at {each}" for each in told_apart), "predictive-entropy"]
 
 
 def test_a_constant_score_is_not_combined():
@@ -281,7 +280,55 @@ def test_a_constant_score_is_not_combined():
     detector = Detector(model, Preprocessing.fit(torch.from_numpy(moons.inputs)), moons.class_names)
     validation = dataclasses.replace(moons, inputs=moons.inputs + 0.01)
     fit_scoring(detector, ScoreConfig(neighbour=3), moons, validation)
-    assert detector.scoring.name == "nearest-neighbour"
-    assert "combined" not in detector.provenance["score_choice"]
-    with pytest.raises(InputError, match=r"combined' is not possible: predictive-entropy or a density is the same"):
+    assert (detector.scoring.name, list(detector.scoring.combined.tails)) == ("combined", ["nearest-neighbour"])
+    torch.nn.init.zeros_(model.feature_extractor[2].weight)  # and now the same features
+    detector.forget_networks()
+    with pytest.raises(InputError, match=r"combined' is not possible: predictive-entropy and all densities are the same"):
         fit_scoring(detector, ScoreConfig(name="combined", neighbour=3), moons, validation)
+
+
+FAR = "pixels,trunk.3"
+
+
+@pytest.fixture
+def far(detector, fitted):
+    """Fitted with a density at the trunk, and two that only tell what is far away."""
+    config = ScoreConfig(neighbour=3, far=f"{FAR},attic")  # the network has no attic
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
+    return detector
+
+
+def test_far_densities_join_the_combination(far, fitted):
+    assert far.layer == f"trunk,{FAR}"
+    distant = [f"class-gaussian at {layer}" for layer in FAR.split(",")]
+    assert list(far.scoring.densities) == ["nearest-neighbour at trunk", *distant]
+    assert far.scoring.name == "combined"
+    validation, inputs = fitted.split.validation.inputs, fitted.split.calibration.inputs
+    expected = np.zeros(len(inputs))
+    for name in far.scoring.combined.tails:
+        surprise = TailProbability(torch.from_numpy(far.score(validation, name))).surprise(
+            torch.from_numpy(far.score(inputs, name))
+        )
+        expected += 2 * np.maximum(surprise.numpy() - 2, 0) if name in distant else surprise.numpy()
+    np.testing.assert_allclose(far.score(inputs), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_glaringly_different_is_told_by_its_pixels(far, fitted):
+    known, flat = fitted.split.calibration.inputs, np.full((10, 1, 8, 8), 128, np.uint8)
+    assert far.score(flat).min() > far.score(known).max()
+
+
+def test_a_saved_detector_with_far_densities_scores_the_same(far, fitted, tmp_path):
+    far.save(tmp_path / "model.safetensors")
+    inputs = np.concatenate([fitted.split.calibration.inputs, np.full((2, 1, 8, 8), 128, np.uint8)])
+    assert np.array_equal(Detector.load(tmp_path / "model.safetensors").score(inputs), far.score(inputs))
+
+
+def test_a_network_without_the_named_layer_uses_its_output_beside_the_pixels(detector, fitted):
+    config = ScoreConfig(neighbour=3, layer="attic", far="pixels")
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
+    assert list(detector.scoring.densities) == ["nearest-neighbour at output", "class-gaussian at pixels"]
+    name = "nearest-neighbour at output"
+    beside = detector.score(fitted.split.calibration.inputs, name)
+    fit_scoring(detector, ScoreConfig(name="nearest-neighbour", neighbour=3, layer=None), fitted.split.training, None)
+    np.testing.assert_allclose(detector.score(fitted.split.calibration.inputs), beside, atol=1e-6)

@@ -12,11 +12,13 @@ from besnn.cli.output import FAILED, announce, command_line, count, note, traini
 if TYPE_CHECKING:
     from lightning import Fabric
 
+    from besnn.data import ImageSpec
     from besnn.training import Recipe
     from besnn.training.batches import Data
     from besnn.training.fit import Fitted
 
 _RECIPES = "(default: the recipe's)"
+QUICK, THOROUGH = 0.25, 4.0  # times the recipe's epochs
 
 
 def train(
@@ -41,6 +43,10 @@ def train(
     epochs: Annotated[
         int | None, typer.Option(metavar="N", help=f"The number of passes over the data, after any pretraining. {_RECIPES}")
     ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Train for a quarter of the recipe's epochs: a first look.")] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Train for four times the recipe's epochs: more accurate, and slower.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(metavar="N", help=f"The same seed gives the same model. {_RECIPES}")] = None,
     alpha: Annotated[
         float | None, typer.Option(metavar="RATE", help=f"The share of known inputs that may be flagged. {_RECIPES}")
@@ -66,8 +72,8 @@ def train(
 ) -> None:
     """Train a model on your data, and calibrate it.
 
-    Training, the choice of the score that recognises unknown inputs, and calibration use different parts of the data. Settings
-    are applied in this order: the recipe, --method, the other options, --set.
+    Training, the score that recognises unknown inputs, and calibration use different parts of the data. Settings are applied in
+    this order: the recipe, --method, --quick or --thorough, the other options, --set.
     """
     from besnn.cli.loading import check_label, check_output, choose_recipe, setting
 
@@ -75,12 +81,17 @@ def train(
     check_label(what, label, overrides or [])
     named = {"method.members": members, "training.epochs": epochs, "training.seed": seed, "calibration.alpha": alpha}
     given = [setting(field, value) for field, value in {**named, "data.label": label}.items() if value is not None]
-    replaced = []
-    if method is not None:
-        recipe = choose_recipe(what)
-        from besnn.recipe.reading import method_overrides
+    if quick and thorough:
+        from besnn.errors import InputError
 
-        replaced = method_overrides(recipe, method)
+        raise InputError("--quick trains for a shorter time and --thorough for a longer one: give one of them")
+    replaced: list[str] = []
+    if method is not None or quick or thorough:
+        from besnn.recipe.reading import effort_overrides, method_overrides
+
+        replaced = [] if method is None else method_overrides(choose_recipe(what), method)
+        if quick or thorough:
+            replaced += effort_overrides(choose_recipe(what, replaced), QUICK if quick else THOROUGH)
     recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
     run_folder = run_folder or output.with_name(f"{output.name}.run")
     _check_run(run_folder, resume, restart, quiet)
@@ -116,17 +127,31 @@ def _check_run(run_folder: Path, resume: bool, restart: bool, quiet: bool) -> No
 
 def _load(recipe: "Recipe", data_dir: Path | None, skip_bad: bool, quiet: bool) -> "Data":
     from besnn.cli.loading import check_data
-    from besnn.data import ImageSpec, load_or_stream, require_classes
+    from besnn.data import load_or_stream, require_classes
 
     source = recipe.data.source
     check_data(source, quiet=quiet)
-    image = None if recipe.data.image is None else ImageSpec(recipe.data.image.size, recipe.data.image.channels)
-    data = load_or_stream(source, data_dir=data_dir, label=recipe.data.label, image=image, skip_bad=skip_bad)
+    data = load_or_stream(source, data_dir=data_dir, label=recipe.data.label, image=_image_spec(recipe), skip_bad=skip_bad)
     if data.note:
         note(data.note, quiet=quiet)
     if recipe.data.classes is None:
         require_classes(data)  # sooner than training would, which takes seconds to import
     return data
+
+
+def _image_spec(recipe: "Recipe") -> "ImageSpec | None":
+    """Return the form to convert images to; None to leave them as they are."""
+    from besnn.cli.loading import kind_of_data
+    from besnn.data import ImageSpec
+    from besnn.data.folder import suitable_size
+    from besnn.data.sources import Kind
+
+    image, source = recipe.data.image, recipe.data.source
+    if image is None:
+        return None
+    if image.size != "auto":
+        return ImageSpec(image.size, image.channels)
+    return ImageSpec(suitable_size(Path(source)), image.channels) if kind_of_data(source) is Kind.FOLDER else None
 
 
 def _fit(

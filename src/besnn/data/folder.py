@@ -23,6 +23,7 @@ from besnn.errors import DataError, one_line, reading
 DECODE_THREADS = min(8, os.cpu_count() or 1)
 """Pillow releases Python's lock while it decodes, so threads are enough."""
 
+_LOOKED_AT = 200  # images whose size is looked at
 _LISTED = 50  # unreadable images that a message names
 
 T = TypeVar("T")
@@ -154,6 +155,19 @@ def open_folder(folder: Path, spec: ImageSpec | None = None) -> StreamingFolder:
         spec=spec or _common_spec(files),
         hashes={f"{folder} (names and sizes)": hash_listing(listing)},
     )
+
+
+def suitable_size(folder: Path) -> int:
+    """Return the size to bring a folder's images to: 64 pixels if they are usually larger than 48, else 32.
+
+    Larger ones take longer and seldom help where there are only hundreds of images. The headers of some of the images tell.
+    """
+    files = [path for path in list_files(folder) if _is_image(path)]
+    sides = []
+    for path in files[:: len(files) // _LOOKED_AT + 1]:
+        with suppress(DataError):  # decoding the images will list all that cannot be read
+            sides.append(min(image_spec_of(path).shape[1:]))
+    return 64 if sides and np.median(sides) > 48 else 32
 
 
 def _list_classes(folder: Path) -> tuple[list[Path], list[list[Path]]]:

@@ -1,7 +1,7 @@
 """Combine several scores: each says how surprising an input is, and the surprises are added."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from besnn.errors import InputError
 UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
 RESOLUTION = 1 / 256  # smallest distance of two knots, as a share of the range of the middle 90 % of reference scores
 ROUNDING = 1e-5  # smallest resolution, as a share of the largest reference score
+FAR = 2.0  # the surprise beyond which a far score counts, that of one known input in seven; chosen on the development tasks of
+FAR_WEIGHT = 2.0  # benchmarks/first_hour_tasks.py, as is how much the rest counts
 SMALLEST = 1e-30  # smallest resolution of all: a number divided by less may be infinite
 
 
@@ -20,10 +22,12 @@ class TailProbability:
 
     Between knots −log p is interpolated. Reference scores that nearly tie make one knot, because otherwise a rounding error
     would be a jump in surprise. Beyond the last knot the tail is exponential, with the mean excess of the highest 5 % as its
-    scale: this tells far outliers apart, whose p-values would all tie.
+    scale: this tells far outliers apart, whose p-values would all tie. With `beyond`, only what exceeds it counts, and
+    `FAR_WEIGHT` times.
     """
 
-    def __init__(self, reference: Tensor) -> None:
+    def __init__(self, reference: Tensor, beyond: float = 0.0) -> None:
+        self.beyond = beyond
         self.reference = as_floating(reference, "reference scores").sort().values
         n = len(self.reference) if self.reference.ndim == 1 else 0
         if n < 2 or not bool(torch.isfinite(self.reference).all()) or self.reference[0] == self.reference[-1]:
@@ -43,7 +47,8 @@ class TailProbability:
         dtype = torch.promote_types(query.dtype, self.knots.dtype)  # knots that round to one would divide by zero
         knots, surprises, scale = (x.to(query.device, dtype) for x in (self.knots, self.surprises, self.scale))
         upper = torch.searchsorted(knots, query.to(dtype).contiguous())
-        return _interpolate(query.to(dtype), upper, knots, surprises, scale).to(query.dtype)
+        surprise = _interpolate(query.to(dtype), upper, knots, surprises, scale)
+        return _excess(surprise, self.beyond).to(query.dtype)
 
     def network(self) -> nn.Module:
         """Return `surprise` as a network of scores `[batch]`, in operations that export."""
@@ -57,12 +62,13 @@ class _TailNetwork(nn.Module):
 
     def __init__(self, tail: TailProbability) -> None:
         super().__init__()
+        self.beyond = tail.beyond
         for name in ("knots", "surprises", "scale"):
             self.register_buffer(name, getattr(tail, name).float())
 
     def forward(self, scores: Tensor) -> Tensor:
         upper = (self.knots < scores[:, None]).sum(dim=1)  # ONNX has no binary search
-        return _interpolate(scores, upper, self.knots, self.surprises, self.scale)
+        return _excess(_interpolate(scores, upper, self.knots, self.surprises, self.scale), self.beyond)
 
 
 def _interpolate(scores: Tensor, upper: Tensor, knots: Tensor, surprises: Tensor, scale: Tensor) -> Tensor:
@@ -71,6 +77,10 @@ def _interpolate(scores: Tensor, upper: Tensor, knots: Tensor, surprises: Tensor
     share = ((scores - knots[upper - 1]) / (knots[upper] - knots[upper - 1])).clamp(0, 1)
     inside = torch.lerp(surprises[upper - 1], surprises[upper], share)
     return inside + (scores - knots[-1]).clamp_min(0) / scale
+
+
+def _excess(surprise: Tensor, beyond: float) -> Tensor:
+    return FAR_WEIGHT * (surprise - beyond).clamp_min(0) if beyond else surprise
 
 
 def _resolution(ordered: Tensor) -> float:
@@ -93,11 +103,14 @@ class CombinedScore:
     """Fisher's combination Σ −log p of several scores, with p the tail probability of each among reference scores.
 
     An entropy detects inputs between the classes, a density inputs away from all data. As −log p they share one scale,
-    whatever their units. Calibrate the combination like any other score, with `ConformalThreshold`.
+    whatever their units. No score can hide what another one sees, since a surprise is never negative. Calibrate the combination
+    like any other score, with `ConformalThreshold`.
 
     Args:
         reference: `{name: [n]}`, scores of in-distribution inputs, none of which was used for training or is used for
             calibration; the guarantee then holds no matter how the scores depend on each other.
+        far: names of scores that recognise only what is far from all data, and of which only the surprise beyond that of most
+            known inputs counts: among ordinary inputs they would add nothing but noise.
 
     >>> ordinary = torch.arange(99.0)
     >>> combined = CombinedScore({"entropy": ordinary, "density": ordinary})
@@ -105,11 +118,12 @@ class CombinedScore:
     tensor([ 1.3863,  7.8240, 21.9385])
     """
 
-    def __init__(self, reference: Mapping[str, Tensor]) -> None:
+    def __init__(self, reference: Mapping[str, Tensor], far: Collection[str] = ()) -> None:
         if not reference:
             raise InputError("there are no reference scores: pass {name: scores of held-out in-distribution inputs}")
         # In one order, whatever the file's: the last digit of a sum of three or more depends on it.
-        self.tails = {name: TailProbability(scores) for name, scores in sorted(reference.items())}
+        tails = {name: TailProbability(scores, FAR if name in far else 0.0) for name, scores in sorted(reference.items())}
+        self.tails, self.far = tails, tuple(name for name in tails if name in far)
 
     def score(self, scores: Mapping[str, Tensor]) -> Tensor:
         """Combine scores `{name: [batch]}`, with the reference's names, into one score `[batch]`, ≥ 0."""

@@ -172,6 +172,66 @@ def cifar_resnet18(
     return _named(trunk=trunk, head=nn.Linear(widths[-1], feature_dim))
 
 
+def small_resnet(
+    input_shape: tuple[int, ...],
+    feature_dim: int = 64,
+    channels: Annotated[
+        PositiveInt | None,
+        Field(description="of the first convolution; null: by the number of training images, see `channels_for`"),
+    ] = None,
+) -> nn.Sequential:
+    """Build Φ for images of any size with few operations: a narrow ResNet-9 (Page 2019), then 4 · channels → d.
+
+    Its children are `trunk` and `head`. In the trunk, `stem` shrinks the image until its shorter side is at most 16, with one
+    convolution for 32 or 64 pixels and more for larger images; two residual stages, `stage1` and `stage2`, and a global maximum
+    follow. All of these can be named as layers for density scores.
+
+    >>> list(small_resnet((3, 64, 48))(torch.rand(2, 3, 64, 48)).shape)
+    [2, 64]
+    """
+    inputs, *sides = input_shape
+    width, side = channels or channels_for(0), min(sides)
+    stem: list[nn.Module] = []
+    while not stem or side > 16:
+        stride = 2 if side >= 48 else 1
+        stem += _convolution(inputs, width, stride)
+        if side > 16 * stride:
+            stem.append(nn.MaxPool2d(2))
+            side //= 2
+        inputs, side = width, side // stride
+    halve = [nn.MaxPool2d(2)] if side >= 4 else []
+    stage1 = nn.Sequential(*_convolution(width, 2 * width), ResidualPair(2 * width))
+    stage2 = nn.Sequential(*halve, *_convolution(2 * width, 4 * width), ResidualPair(4 * width))
+    trunk = _named(stem=nn.Sequential(*stem), stage1=stage1, stage2=stage2, pool=nn.AdaptiveMaxPool2d(1), flat=nn.Flatten())
+    return _named(trunk=trunk, head=nn.Linear(4 * width, feature_dim))
+
+
+def channels_for(images: int) -> int:
+    """Return the width of a `small_resnet` for a number of training images: more of them support a larger network.
+
+    >>> channels_for(1_000), channels_for(10_000), channels_for(100_000)
+    (24, 48, 64)
+    """
+    return 24 if images < 5_000 else 48 if images < 50_000 else 64
+
+
+def _convolution(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+
+class ResidualPair(nn.Module):
+    """Two 3×3 convolutions, each with BatchNorm and ReLU, added to their input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*_convolution(channels, channels), *_convolution(channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[batch, channels, h, w]` to the same shape."""
+        y: Tensor = x + self.body(x)
+        return y
+
+
 class ResidualBlock(nn.Module):
     """The basic block of He et al. 2016: two 3×3 convolutions around a shortcut.
 
@@ -211,6 +271,7 @@ BACKBONES: dict[str, Backbone] = {
     "tabular": Backbone("tabular", tabular, "table"),
     "convnet": Backbone("convnet", convnet, "image"),
     "fashion-convnet": Backbone("fashion-convnet", fashion_convnet, "image", size=28),
+    "small-resnet": Backbone("small-resnet", small_resnet, "image"),
     "cifar-resnet18": Backbone("cifar-resnet18", cifar_resnet18, "image", size=32),
 }
 """All backbones, by the name in recipes."""

@@ -14,6 +14,8 @@ GRID = 2
 """The side of the grid that maps are averaged over where several layers are joined."""
 INPUTS = "inputs"
 """Stands for no layer at all: the standardised inputs themselves, `[1, batch, d]`, the same for all members."""
+PIXELS, OUTPUT = "pixels", "output"
+"""Layers that every network has: statistics of the image itself, see `pixel_statistics`, and Φ's output."""
 
 
 def layer_groups(layer: str | None) -> tuple[tuple[str, ...], ...]:
@@ -38,9 +40,14 @@ def layer_names(layer: str | None) -> tuple[str, ...]:
     return () if layer == INPUTS else tuple(names)
 
 
+def inner_layers(layer: str | None) -> tuple[str, ...]:
+    """Return those of the named layers that are modules of the network."""
+    return tuple(name for name in layer_names(layer) if name not in (PIXELS, OUTPUT))
+
+
 def existing_layers(model: OODClassifier, layer: str | None) -> str | None:
     """Return the layers that a recipe names, or None for a single layer that the model lacks; of several, each must exist."""
-    names = layer_names(layer)
+    names = inner_layers(layer)
     try:
         for extractor in model.extractors():
             for name in names:

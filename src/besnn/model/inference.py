@@ -11,11 +11,12 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import InputError
-from besnn.layers import WithLayerOutputs, batch_ensemble, fold, members_of, mirror_views, ones
+from besnn.layers import WithLayerOutputs, batch_ensemble, fold, members_of, mirror_views, ones, tile
 from besnn.layers.folding.folded_layers import FoldedLinear
 from besnn.layers.folding.fuse import MemberStreams, fuse
 from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
-from besnn.model.feature_layers import INPUTS, by_member, layer_features, layer_names
+from besnn.model.feature_layers import INPUTS, OUTPUT, PIXELS, by_member, inner_layers, layer_features, layer_names
+from besnn.model.pixel_statistics import pixel_statistics
 from besnn.model.preprocessing import Preprocessing
 from besnn.model.protocol import OODClassifier
 
@@ -44,7 +45,7 @@ class InferenceNetwork(nn.Module):
             model.freeze_classes()
         bodies = {id(extractor): nn.Identity() for extractor in model.extractors()}
         self.model, self.preprocessing = copy.deepcopy(model, bodies), preprocessing  # it needs no extractors of its own
-        self.layer, self.layers = layer, layer_names(layer)
+        self.layer, self.layers = layer, inner_layers(layer)
         if model.exact:
             self.extractors = nn.ModuleList(_observed(extractor, *self.layers) for extractor in model.extractors())
         else:
@@ -80,17 +81,22 @@ class InferenceNetwork(nn.Module):
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(raw.device.type, GPU_TYPE) if half else nullcontext():
             outputs = [extractor(view) for extractor, view in zip(extractors, self._views(x), strict=True)]
-        evidence, features = self.gathered(outputs)
-        return evidence, x.flatten(1)[None] if self.layer == INPUTS else features
+        return self.gathered(outputs, x)
 
-    def gathered(self, outputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """Make evidence and features of what the extractors return."""
+    def gathered(self, outputs: Sequence[Any], x: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Make evidence and features of what the extractors return; layers that show the inputs need these, preprocessed."""
         rows, *by_layer = zip(*outputs, strict=True) if self.layers else (outputs,)
         dtype = self.preprocessing.mean.dtype
         features = by_member(rows, self.model.members, dtype)
         evidence = self.model.evidence(features)
-        if self.layers and self.layer is not None:
-            features = layer_features(dict(zip(self.layers, by_layer, strict=True)), self.layer, self.model.members, dtype)
+        if self.layer == INPUTS and x is not None:
+            features = x.flatten(1)[None]
+        elif self.layer is not None:
+            outputs_of: dict[str, Sequence[Tensor]] = dict(zip(self.layers, by_layer, strict=True))
+            outputs_of[OUTPUT] = rows
+            if PIXELS in layer_names(self.layer) and x is not None:
+                outputs_of[PIXELS] = [tile(pixel_statistics(x), self.model.members)]
+            features = layer_features(outputs_of, self.layer, self.model.members, dtype)
         return evidence, features
 
     def _views(self, x: Tensor) -> list[Tensor]:

@@ -12,15 +12,20 @@ from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.model import BACKBONES, Objective, OODClassifier
+from besnn.model.backbones import channels_for
 from besnn.recipe.config import BackboneConfig, Recipe
 from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file
 
 
-def resolve_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> BackboneConfig:
-    """Replace `auto` by the backbone that suits the inputs: an mlp for tables, a convnet for images."""
-    if config.name != "auto":
-        return config
-    return config.model_copy(update={"name": "mlp" if len(input_shape) == 1 else "convnet"})
+def resolve_backbone(config: BackboneConfig, input_shape: tuple[int, ...], inputs: int = 0) -> BackboneConfig:
+    """Replace `auto` by the backbone that suits the inputs, and an open width by one for this number of training inputs."""
+    name = config.name
+    if name == "auto":
+        name = "mlp" if len(input_shape) == 1 else "convnet"
+    update: dict[str, object] = {"name": name}
+    if "channels" in BACKBONES[name].settings and getattr(config, "channels", 0) is None:
+        update["channels"] = channels_for(inputs)
+    return config.model_copy(update=update)
 
 
 def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:

@@ -24,13 +24,15 @@ from besnn.recipe.methods import METHODS, BESNNConfig, method_class
 from besnn.settings import Fraction, Section, Weight
 
 METHOD, AUTO = "method", "auto"
-"""Names that stand for a score: the method's own, and the best one on made-up outliers."""
+"""Names that stand for a score: the method's own, and `combined` wherever it is possible."""
 
 
 class ImageConfig(Section):
     """The form that all images are converted to."""
 
-    size: tuple[PositiveInt, PositiveInt] = Field(description="height and width in pixels")
+    size: tuple[PositiveInt, PositiveInt] | Literal["auto"] = Field(
+        description="height and width in pixels; `auto`: 64×64 for a folder of images larger than 48 pixels, else 32×32"
+    )
     channels: Literal[1, 3] = Field(description="1 for grey, 3 for RGB")
 
 
@@ -131,8 +133,13 @@ class RampConfig(Section):
 class AugmentConfig(Section):
     """Random augmentation of training images."""
 
-    crop: NonNegativeInt = Field(0, description="pixels of padding before a random crop; 0: no cropping")
-    flip: bool = Field(False, description="mirror half of the images left to right")
+    crop: NonNegativeInt | Literal["auto"] = Field(
+        0, description="pixels of padding before a random crop; 0: no cropping; `auto`: an eighth of the shorter side"
+    )
+    flip: bool | Literal["auto"] = Field(
+        False,
+        description="mirror half of the images left to right; `auto`: if a simple classifier recognises mirror images as well",
+    )
     cutout: NonNegativeInt = Field(0, description="side in pixels of a square to blank out; 0: no cutout")
 
 
@@ -156,6 +163,9 @@ class TrainingConfig(Section):
     average_from: Fraction | None = Field(
         None, description="average the weights over the rest of the run, from this share of it on"
     )
+    channels_last: bool = Field(
+        False, description="lay images out with the channels of a pixel side by side: faster on a CPU, with other rounding"
+    )
     patience: PositiveInt | None = Field(None, description="stop after this many epochs without a better validation loss")
     precision: Literal["fp32", "tf32", "bf16"] = Field("fp32", description="of matrix products; bf16 is mixed precision")
 
@@ -169,7 +179,11 @@ class TrainingConfig(Section):
 class ScoreConfig(Section):
     """The score that decides, and the feature densities to choose from."""
 
-    name: str = Field("auto", description="`method`: the score of the method's paper; `auto`: the best one on made-up outliers")
+    name: str = Field(
+        "auto",
+        description="`method`: the score of the method's paper; `combined`: that and the densities; `auto`: `combined`, "
+        "or `method` without validation data",
+    )
     densities: tuple[str, ...] = Field(
         ("nearest-neighbour",),
         min_length=1,
@@ -182,6 +196,11 @@ class ScoreConfig(Section):
         "2 × 2 grid; `trunk.3,trunk` fits densities to each layer, and `combined` adds them up; "
         "`inputs` stands for the standardised inputs",
     )
+    far: str | None = Field(
+        None,
+        description="layers, as for `layer`, whose Gaussian densities join `combined` too, but count only where they exceed "
+        "those of most known inputs; `pixels` stands for colour, contrast and edges of the image itself",
+    )
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
 
@@ -192,11 +211,17 @@ class ScoreConfig(Section):
             raise ValueError(f"{unknown[0]!r} is unknown: use one of {', '.join(DENSITIES)}")
         return names
 
-    @field_validator("layer")
+    @field_validator("layer", "far")
     @classmethod
     def _check_layers(cls, layer: str | None) -> str | None:
         layer_names(layer)
         return layer
+
+    @model_validator(mode="after")
+    def _check_far(self) -> Self:
+        if self.layer is not None and self.far is not None:
+            layer_names(f"{self.layer},{self.far}")  # refuses layers that are named twice
+        return self
 
 
 class CalibrationConfig(Section):

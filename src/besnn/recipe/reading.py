@@ -67,24 +67,45 @@ def parse_recipe(content: dict[str, Any], overrides: Iterable[str] = ()) -> Reci
 def method_overrides(recipe: Recipe, method: str) -> list[str]:
     """Return the overrides, as `load_recipe` takes them, that replace a recipe's method by another.
 
-    For the paper's data sets, they are the sections in `baselines.yaml`. For other recipes, the method has its defaults;
-    settings that name a term or a score of the recipe's own method are reset, and `pretraining`, which was tuned for it, is
-    left out.
+    For the paper's data sets, they are the sections in `baselines.yaml`. For other recipes, the method has its defaults, and
+    settings that name a term or a score of the recipe's own method are reset. `pretraining` says how a plain network trains,
+    so it takes the place of `training`.
 
     >>> method_overrides(load_recipe("digits"), "duq")
     ['method={"name": "duq"}', 'training.gradient_every=1', 'training.ramps={}']
     """
     if method == recipe.method.name:
         return []
-    settings: dict[str, Any] = {"method": {"name": method}, "training.gradient_every": 1, "training.ramps": {}}
+    tuned = {}
+    if recipe.name == recipe.data.source.partition(":")[0]:  # not a user's recipe of the same name
+        by_recipe = yaml.safe_load((_FOLDER / "baselines.yaml").read_text(encoding="utf-8"))
+        tuned = by_recipe.get(recipe.name, {}).get(method, {})
+    settings: dict[str, Any] = {"method": {"name": method}}
+    if recipe.pretraining is not None and not tuned:
+        settings["training"] = recipe.plain().training.model_dump(mode="json")
+    settings |= {"training.gradient_every": 1, "training.ramps": {}}
     if recipe.pretraining is not None:
         settings["pretraining"] = None
     if recipe.score.name not in (AUTO, METHOD, COMBINED, *DENSITIES):
         settings["score.name"] = METHOD
-    if recipe.name == recipe.data.source.partition(":")[0]:  # not a user's recipe of the same name
-        by_recipe = yaml.safe_load((_FOLDER / "baselines.yaml").read_text(encoding="utf-8"))
-        settings |= by_recipe.get(recipe.name, {}).get(method, {})
+    settings |= tuned
     return [f"{field}={json.dumps(value)}" for field, value in settings.items()]
+
+
+def effort_overrides(recipe: Recipe, effort: float) -> list[str]:
+    """Return the overrides, as `load_recipe` takes them, that multiply the length of training.
+
+    >>> effort_overrides(load_recipe("digits"), 0.25)
+    ['training.epochs=6']
+    """
+    sections = {"pretraining": recipe.pretraining, "training": recipe.training}
+    lengths = {
+        f"{name}.{field}": getattr(part, field)
+        for name, part in sections.items()
+        for field in ("epochs", "least_steps")
+        if part is not None
+    }
+    return [f"{field}={max(1, round(effort * length))}" for field, length in lengths.items() if length]
 
 
 def _override(content: dict[str, Any], override: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
 from besnn.detection import DENSITIES, CombinedScore, Density, ScoreSet, scores_for
@@ -13,12 +14,14 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
 from besnn.model import InferenceNetwork, OODClassifier
-from besnn.model.feature_layers import existing_layers, layer_groups
+from besnn.model.feature_layers import OUTPUT, existing_layers, layer_groups
 from besnn.recipe.config import AUTO, METHOD, ScoreConfig
 from besnn.training.batches import Data, in_order, open_source
 
 ONE_CLASS = "class-gaussian"
 """The density that is always among those that decide about a single class: it is right for tables and for images."""
+FAR = "class-gaussian"
+"""The density at the layers of `score.far`: how far away an input is, not only in which direction."""
 
 
 def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> None:
@@ -32,6 +35,7 @@ def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> Non
     if name == COMBINED and held_out < 2:
         raise InputError("score.name='combined' needs validation data, at least two inputs: raise data.validation")
     existing_layers(model, config.layer)
+    far_layers(model, config.far)
     if name in DENSITIES and len(layer_groups(config.layer)) > 1:
         several = f"score.name={name!r} uses one set of layers, and score.layer={config.layer!r} names several"
         raise InputError(f"{several}: join them with + instead of a comma, or set score.name to {COMBINED}")
@@ -40,9 +44,9 @@ def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> Non
 def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None) -> None:
     """Fit the densities that a recipe asks for, combine them with the method's own score, and settle which score decides.
 
-    The `scoring` and `layer` of the trained detector change in place. Held-out data are the reference for combining scores and
-    for choosing one; with fewer than two rows, `auto` means the method's own score. With one class, that score is the same for
-    all inputs: `auto` combines the densities, Gaussians among them.
+    The `scoring` and `layer` of the trained detector change in place. Held-out data are the reference for combining scores.
+    `auto` combines; with fewer than two held-out rows it means the method's own score. With one class, that score is the same
+    for all inputs: `auto` combines the densities, Gaussians among them.
     """
     held_out = 0 if validation is None else len(validation)
     check_score(config, detector.model, held_out)
@@ -55,22 +59,55 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
     if name in scores_for(kind):
         detector.scoring = ScoreSet(kind, name)
         return
-    wanted = kinds if name in (AUTO, COMBINED) else (name,)
-    detector.scoring = ScoreSet(kind, own, fit_densities(detector, config, wanted, training))
-    if validation is not None and name in (AUTO, COMBINED):
-        detector.scoring.combined = combine(detector, validation)
+    combines = name in (AUTO, COMBINED)
+    far = far_layers(detector.model, config.far) if combines else ()
+    detector.scoring = ScoreSet(kind, own, fit_densities(detector, config, kinds if combines else (name,), training, far))
+    if validation is not None and combines:
+        detector.scoring.combined = combine(detector, validation, far)
     if validation is not None and name == AUTO:
-        name = choose_on_outliers(detector, validation)
+        note_made_up_outliers(detector, validation)
+        name = own if detector.scoring.combined is None else COMBINED
     if name == COMBINED and detector.scoring.combined is None:
-        raise InputError(f"score.name='combined' is not possible: {own} or a density is the same for all validation inputs")
+        raise InputError(
+            f"score.name='combined' is not possible: {own} and all densities are the same for all validation inputs"
+        )
     detector.scoring = detector.scoring.keep(name)
 
 
-def fit_densities(detector: Detector, config: ScoreConfig, kinds: Sequence[str], training: Data) -> dict[str, Density]:
-    """Fit densities to training features, for each set of layers in the recipe; return them by name."""
-    detector.layer = existing_layers(detector.model, config.layer)
+def far_layers(model: OODClassifier, far: str | None) -> tuple[str, ...]:
+    """Return those sets of layers in `score.far` that a model has: a recipe's layers are for the backbone that it names."""
+    return tuple(layer for layer in map("+".join, layer_groups(far)) if existing_layers(model, layer) is not None)
+
+
+def fit_densities(
+    detector: Detector, config: ScoreConfig, kinds: Sequence[str], training: Data, far: Sequence[str] = ()
+) -> dict[str, Density]:
+    """Fit densities to training features, for each set of layers in the recipe; return them by name.
+
+    At the layers `far`, Gaussians are fitted too.
+    """
+    near = existing_layers(detector.model, config.layer)
+    detector.layer = ",".join([near or OUTPUT, *far]) if far else near
     neighbour = min(config.neighbour, config.stored_rows, len(training))
     settings = DensitySettings(neighbour, config.stored_rows)
+    everywhere = [*kinds, *([FAR] if far else [])]
+    features, labels = _training_features(detector, settings, everywhere, training)
+    densities: dict[str, Density] = {}
+    for layer, columns in _layer_columns(detector, features.shape[-1]).items():
+        own = features[..., columns.start : columns.stop].to(detector.scoring_device)
+        for kind in [FAR] if layer in far else kinds:
+            density = DENSITIES[kind].from_settings(settings).fit(own, labels)
+            if layer is None:
+                densities[kind] = density
+            else:
+                densities[name_at_layer(kind, layer)] = LayerDensity(density, columns.start, len(columns))
+    return densities
+
+
+def _training_features(
+    detector: Detector, settings: DensitySettings, kinds: Sequence[str], training: Data
+) -> tuple[Tensor, Tensor]:
+    """Compute the features `[members, n, d]` and labels `[n]` of as many training inputs as the densities use."""
     limits = [DENSITIES[kind].from_settings(settings).max_rows for kind in kinds]
     rows = np.arange(len(training))
     if (most := max((limit or len(rows) for limit in limits), default=len(rows))) < len(rows):
@@ -79,17 +116,7 @@ def fit_densities(detector: Detector, config: ScoreConfig, kinds: Sequence[str],
     for inputs, labels in in_order(open_source(training.subset(rows), torch.device("cpu")), 512):
         feature_parts += [features.cpu() for _, features in detector.outputs(inputs, detector.layer)]
         label_parts.append(labels)
-    features, labels = torch.cat(feature_parts, dim=1), torch.cat(label_parts)
-    densities: dict[str, Density] = {}
-    for layer, columns in _layer_columns(detector, features.shape[-1]).items():
-        own = features[..., columns.start : columns.stop].to(detector.scoring_device)
-        for kind in kinds:
-            density = DENSITIES[kind].from_settings(settings).fit(own, labels)
-            if layer is None:
-                densities[kind] = density
-            else:
-                densities[name_at_layer(kind, layer)] = LayerDensity(density, columns.start, len(columns))
-    return densities
+    return torch.cat(feature_parts, dim=1), torch.cat(label_parts)
 
 
 def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
@@ -107,26 +134,26 @@ def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
     return found
 
 
-def combine(detector: Detector, validation: Dataset) -> CombinedScore | None:
-    """Combine the method's own score with all densities; None if a score is the same for all validation inputs.
+def combine(detector: Detector, validation: Dataset, far: Sequence[str] = ()) -> CombinedScore | None:
+    """Combine the method's own score with all densities, of which those at the layers `far` only count where they are high.
 
-    With one class, only densities are combined.
+    Scores that are the same for all validation inputs are left out; None if all are. With one class, only densities are
+    combined.
     """
     names = [] if detector.model.num_classes == 1 else [detector.model.default_score]
-    names += detector.scoring.densities
-    reference = detector.scores(validation.inputs, names)
-    if any(np.ptp(scores) == 0 for scores in reference.values()):
-        return None
-    return CombinedScore({name: torch.from_numpy(scores) for name, scores in reference.items()})
+    found = detector.scores(validation.inputs, [*names, *detector.scoring.densities])
+    reference = {name: torch.from_numpy(scores) for name, scores in found.items() if np.ptp(scores) > 0}
+    return CombinedScore(reference, [name_at_layer(FAR, layer) for layer in far]) if reference else None
 
 
-def choose_on_outliers(detector: Detector, validation: Dataset) -> str:
-    """Return the score that is best on made-up outliers, and note all figures in the detector's provenance."""
+def note_made_up_outliers(detector: Detector, validation: Dataset) -> None:
+    """Note in the detector's provenance how well the method's score, each density and their combination see made-up outliers.
+
+    No score is chosen by these figures: one that is best on made-up outliers can be worse than chance on a real unknown class.
+    """
     scoring = detector.scoring
-    candidates = [scoring.name, *(name for name in scoring.names if name not in scoring.evidence_scores)]
-    table = made_up_aurocs(detector, validation, candidates)
-    detector.provenance["score_choice"] = table
-    return max(candidates, key=lambda candidate: float(np.mean(list(table[candidate].values()))))
+    names = [scoring.name, *(name for name in scoring.names if name not in scoring.evidence_scores)]
+    detector.provenance["score_choice"] = made_up_aurocs(detector, validation, names)
 
 
 def made_up_aurocs(

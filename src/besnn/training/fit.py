@@ -22,6 +22,7 @@ from besnn.errors import InputError
 from besnn.model import OODClassifier, Preprocessing
 from besnn.recipe.build import build_method, pretrained_backbone, resolve_backbone
 from besnn.recipe.config import AUTO, Recipe
+from besnn.training.augmentation import in_words, suit_augmentation
 from besnn.training.batches import Data, open_source
 from besnn.training.checkpoint import checkpoint_in, seconds_in
 from besnn.training.choose_score import check_score, fit_scoring
@@ -131,17 +132,21 @@ class _Run:
         if classes == 1:
             recipe = _of_one_class(recipe)
         training = open_source(split.training, fabric.device)
+        self.notes = [] if (suited := suit_augmentation(recipe, training)) is recipe else [in_words(suited.training.augment)]
+        recipe = suited
         watched = split.validation if classes > 1 else None  # of one class, every prediction is right
         validation = None if watched is None else open_source(watched, fabric.device)
         preprocessing = preprocessing or Preprocessing.fit(training.sample())
         self.data = TrainingData(training, validation, preprocessing, classes)
-        backbone = resolve_backbone(recipe.backbone, preprocessing.input_shape)
+        backbone = resolve_backbone(recipe.backbone, preprocessing.input_shape, len(training))
         self.recipe = recipe.model_copy(update={"backbone": backbone})
 
     def train(self) -> tuple[OODClassifier, list[Row]]:
         """Return the trained model and one row of metrics per epoch."""
         if missing := _missing_classes(self.split.training):
             self.options.reporter.say(f"no rows of {missing} are left to train on: add some, or lower data.calibration")
+        for note in self.notes:
+            self.options.reporter.say(note)
         if self.data.num_classes == 1:
             self.options.reporter.say("one class: a single epoch, then the density of its features decides")
         network = self.given_network if self.recipe.pretraining is None else self._pretrain()

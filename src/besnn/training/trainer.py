@@ -22,7 +22,8 @@ from besnn.objective.batches import share_buffers, sum_over_processes
 from besnn.recipe.config import Recipe
 from besnn.storage.files import remove_partials
 from besnn.storage.tensor_file import Tensors
-from besnn.training.batches import ArraySource, Source, augment
+from besnn.training.augmentation import augment
+from besnn.training.batches import ArraySource, Source
 from besnn.training.checkpoint import Progress, average_weights, checkpoint_in, load_checkpoint, save_checkpoint
 from besnn.training.device import GraphedStep, Step, Terms, keep_freed_memory, set_memory_format
 from besnn.training.progress import Reporter, Row, RunLog
@@ -143,7 +144,7 @@ class Trainer:
     def _prepare(self) -> None:
         training = self.recipe.training
         self.preprocessing.to(self.fabric.device)
-        if self.fabric.device.type == "cuda" and training.precision == "bf16":
+        if training.channels_last or (self.fabric.device.type == "cuda" and training.precision == "bf16"):
             set_memory_format(self.model, torch.channels_last)  # the layout that tensor cores convolve in
         self.model.train()
         optimiser = build_optimiser(self.model, training.optimiser)
@@ -194,6 +195,8 @@ class Trainer:
         progress = step / self.total_steps
         self._seed(AUGMENTATION, step, self.fabric.global_rank)
         x = augment(self.preprocessing(inputs), training.augment)
+        if training.channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
         self._seed(OBJECTIVE, step)  # the same class features in all processes
         set_learning_rate(self.optimiser, learning_rate_factor(training.schedule, progress))
         terms = self.fill_gradients(x, labels, term_factors(training, step, progress))
