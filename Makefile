@@ -6,13 +6,14 @@ BASE := $(VENV)/.base
 FULL := $(VENV)/.full
 # Most installed modules are never imported: those that are get compiled then, once.
 export PYTHONDONTWRITEBYTECODE :=
+export NO_MKDOCS_2_WARNING := 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 PACKAGE := $(shell find src -type f -not -name '*.pyc') pyproject.toml
 REST := $(shell find tests benchmarks experiments examples docs results -type f -not -name '*.pyc') README.md
 
 BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
 
-.PHONY: demo test bench lint types unit browser format clean install
+.PHONY: demo test docs bench lint types unit browser format clean install
 
 install: $(FULL)
 
@@ -45,6 +46,10 @@ $(VENV)/.tested: $(FULL) $(PACKAGE) $(REST)
 	$(MAKE) --no-print-directory -j2 types unit
 	echo "lint, types and tests passed" > $@
 
+# The documentation site, in site/: start with site/index.html.
+docs: $(FULL)
+	$(BIN)/python -m mkdocs build --quiet
+
 # How fast besnn is on this machine; see docs/speed.md.
 bench: $(FULL)
 	$(BIN)/python -m benchmarks
@@ -52,6 +57,7 @@ bench: $(FULL)
 lint: $(FULL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(FULL)
 	$(BIN)/mypy
@@ -70,4 +76,4 @@ format: $(FULL)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo site

@@ -1,0 +1,68 @@
+"""The pages of the site that are made when it is built: the commands, from their help, and the public names of each package.
+
+No file holds them, so they cannot go out of date. A name such as `besnn.layers.fold` in any page becomes a link to its reference.
+"""
+
+import importlib
+import re
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from typer.testing import CliRunner
+
+from besnn.cli.app import app
+
+PACKAGES = (
+    *("besnn", "besnn.data", "besnn.layers", "besnn.model", "besnn.objective", "besnn.baselines", "besnn.recipe"),
+    *("besnn.training", "besnn.detection", "besnn.evaluation", "besnn.wrapping", "besnn.serve"),
+)
+NAMES = {
+    package: [name for name in importlib.import_module(package).__all__ if not name.startswith("_")] for package in PACKAGES
+}
+PUBLIC = {f"{package}.{name}" for package, names in NAMES.items() for name in names}
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+NAMED = re.compile(r"(?<!\[)`(besnn(?:\.\w+)+)`")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made."""
+    pages = {"commands.md": commands_page()} | {f"api/{package}.md": api_page(package) for package in PACKAGES}
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Link public names to their reference; name files outside docs/ instead of linking them, as the site has no page for these."""
+    markdown = OUTSIDE.sub(r"\1 (`\2`)", markdown)
+    return NAMED.sub(lambda match: f"[{match[0]}][{match[1]}]" if match[1] in PUBLIC else match[0], markdown)
+
+
+def commands_page() -> str:
+    """Return the help of every command."""
+    parts = ["# Commands\n\nWhat `besnn COMMAND --help` says, for every command.\n"]
+    for command in _commands():
+        shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"})
+        parts.append(f"## besnn {' '.join(command)}\n\n```text\n{shown.output.strip()}\n```\n")
+    return "\n".join(parts)
+
+
+def _commands() -> list[list[str]]:
+    """Return the words of every command, sub-commands included."""
+    words = [[each.name or each.callback.__name__] for each in app.registered_commands if each.callback]
+    for group in app.registered_groups:
+        inner = group.typer_instance
+        assert inner is not None
+        words += [
+            [str(group.name or inner.info.name), each.name or each.callback.__name__]
+            for each in inner.registered_commands
+            if each.callback
+        ]
+    return words
+
+
+def api_page(package: str) -> str:
+    """Return the reference of a package: every name that it exports."""
+    parts = [f"# {package}\n\n{importlib.import_module(package).__doc__}\n"]
+    return "\n".join([*parts, *(f"::: {package}.{name}\n" for name in NAMES[package])])
