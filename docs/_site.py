@@ -1,6 +1,6 @@
 """The pages of the site that are made when it is built: the commands, from their help, and the public names of each package.
 
-No file holds them, so they cannot go out of date. A name such as `besnn.layers.fold` in any page becomes a link to its reference.
+No file holds them, so they cannot go out of date. A public name such as `besnn.layers.fold` becomes a link in every page.
 """
 
 import importlib
@@ -34,7 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Link public names to their reference; name files outside docs/ instead of linking them, as the site has no page for these."""
+    """Link public names to their reference, and name files outside docs/, for which the site has no page."""
     markdown = OUTSIDE.sub(r"\1 (`\2`)", markdown)
     return NAMED.sub(lambda match: f"[{match[0]}][{match[1]}]" if match[1] in PUBLIC else match[0], markdown)
 
