@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from besnn.detection import CombinedScore, ConformalThreshold
-from besnn.detection.combined import TailProbability
+from besnn.detection.combined import FAR, TailProbability
 from besnn.errors import InputError
 
 NUMBERS = st.lists(st.integers(-3, 3).map(float) | st.floats(-100, 100, width=32), min_size=5, max_size=40)
@@ -131,7 +131,7 @@ def test_scores_that_differ_by_rounding_alone_are_all_alike():
 
 def test_a_far_score_counts_only_beyond_most_known_inputs() -> None:
     reference = two_scores(1000, 0)
-    combined, entropy = CombinedScore(reference, far=["density"]), CombinedScore({"entropy": reference["entropy"]})
+    combined, entropy = CombinedScore(reference, far={"density": FAR}), CombinedScore({"entropy": reference["entropy"]})
     known = combined.score(reference) - entropy.score({"entropy": reference["entropy"]})
     assert (known > 0).float().mean().item() == pytest.approx(math.exp(-2), abs=0.02)
     strange = {"entropy": reference["entropy"][:1], "density": 100 * reference["density"].max()[None]}

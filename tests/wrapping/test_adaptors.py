@@ -45,6 +45,24 @@ def test_openood(score, network, digits, unseen, strange):
         Postprocessor().setup(network, {"test": []})
 
 
+def test_openoods_own_evaluator(network, digits, unseen, strange, monkeypatch):
+    api = pytest.importorskip("openood.evaluation_api.evaluator", reason="needs OpenOOD")
+    known = {
+        name: loader(data.inputs, data.labels, True) for name, data in (("train", digits), ("val", unseen), ("test", unseen))
+    }
+    unknown = {"mosaics": loader(strange, -np.ones(len(strange), int), True)}
+    loaders = {"id": known, "csid": {}, "ood": {"val": unknown["mosaics"], "near": unknown, "far": unknown}}
+    monkeypatch.setattr(api, "data_setup", lambda *_: None)  # it would download CIFAR-10
+    monkeypatch.setattr(api, "get_id_ood_dataloader", lambda *_, **__: loaders)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    evaluator = api.Evaluator(network, "cifar10", preprocessor=len, postprocessor=Postprocessor(), config_root=".")
+    found = evaluator.eval_ood(progress=False).loc["mosaics"].iloc[0]
+    scores = [-processed[1] for processed in (evaluator.scores["id"]["test"], evaluator.scores["ood"]["near"]["mosaics"])]
+    ours = openood_metrics(*(each.astype(float) for each in scores))
+    assert {name: found[name] for name in ours} == pytest.approx(ours)
+    assert found["ACC"] > 95
+
+
 def test_openoods_conventions():
     rng = np.random.default_rng(0)
     inside, outside = rng.normal(size=300).round(1), rng.normal(1.5, 1, 200).round(1)
@@ -57,6 +75,21 @@ def test_openoods_conventions():
     assert found["AUROC"] == pytest.approx(100 * roc_auc_score(indicator, -conf))
     threshold = np.sort(outside)[::-1][int(np.ceil(0.95 * 200)) - 1]
     assert found["FPR@95"] == pytest.approx(100 * (inside >= threshold).mean())
+
+
+def test_a_shuffled_loader_that_leaves_inputs_out(network, digits, unseen):
+    labels = torch.from_numpy(digits.labels).clone()
+    labels[::10] = -1  # outliers
+    data = torch.utils.data.TensorDataset(torch.from_numpy(digits.inputs) / 255, labels)
+    shuffled = torch.utils.data.DataLoader(data, 100, shuffle=True, drop_last=True)
+    detector = AsDetector(network, "combined").fit(shuffled).detector
+    tails = detector.scoring.combined.tails
+    assert {len(tail.reference) for tail in tails.values()} == {len(digits) // 2}
+    for name, tail in tails.items():  # none of them is among the inputs that it is compared with
+        if "neighbour" in name:
+            assert (tail.reference < 1e-6).double().mean() < 0.02
+    (density, *_) = detector.scoring.densities.values()
+    assert density.density.state()["codes"].shape[1] <= 1400 - len(digits) // 2
 
 
 def test_as_one_of_pytorch_oods_detectors(network, digits, unseen, strange):

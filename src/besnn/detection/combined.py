@@ -1,7 +1,7 @@
 """Combine several scores: each says how surprising an input is, and the surprises are added."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,9 @@ from besnn.errors import InputError
 UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
 RESOLUTION = 1 / 256  # smallest distance of two knots, as a share of the range of the middle 90 % of reference scores
 ROUNDING = 1e-5  # smallest resolution, as a share of the largest reference score
-FAR = 2.0  # the surprise beyond which a far score counts, that of one known input in seven; chosen on the development tasks of
+FAR = (
+    2.0  # the surprise beyond which a far score may count, that of one known input in seven; chosen on the development tasks of
+)
 FAR_WEIGHT = 2.0  # benchmarks/first_hour_tasks.py, as is how much the rest counts
 SMALLEST = 1e-30  # smallest resolution of all: a number divided by less may be infinite
 
@@ -109,8 +111,8 @@ class CombinedScore:
     Args:
         reference: `{name: [n]}`, scores of in-distribution inputs, none of which was used for training or is used for
             calibration; the guarantee then holds no matter how the scores depend on each other.
-        far: names of scores that recognise only what is far from all data, and of which only the surprise beyond that of most
-            known inputs counts: among ordinary inputs they would add nothing but noise.
+        far: scores that recognise only what is far from all data, each with the surprise beyond which it counts, such as `FAR`:
+            among ordinary inputs they would add nothing but noise.
 
     >>> ordinary = torch.arange(99.0)
     >>> combined = CombinedScore({"entropy": ordinary, "density": ordinary})
@@ -118,12 +120,12 @@ class CombinedScore:
     tensor([ 1.3863,  7.8240, 21.9385])
     """
 
-    def __init__(self, reference: Mapping[str, Tensor], far: Collection[str] = ()) -> None:
+    def __init__(self, reference: Mapping[str, Tensor], far: Mapping[str, float] | None = None) -> None:
         if not reference:
             raise InputError("there are no reference scores: pass {name: scores of held-out in-distribution inputs}")
         # In one order, whatever the file's: the last digit of a sum of three or more depends on it.
-        tails = {name: TailProbability(scores, FAR if name in far else 0.0) for name, scores in sorted(reference.items())}
-        self.tails, self.far = tails, tuple(name for name in tails if name in far)
+        self.tails = {name: TailProbability(scores, (far or {}).get(name, 0.0)) for name, scores in sorted(reference.items())}
+        self.far = {name: tail.beyond for name, tail in self.tails.items() if tail.beyond}
 
     def score(self, scores: Mapping[str, Tensor]) -> Tensor:
         """Combine scores `{name: [batch]}`, with the reference's names, into one score `[batch]`, ≥ 0."""

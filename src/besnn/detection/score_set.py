@@ -66,8 +66,8 @@ class ScoreSet:
         tensors = {f"density/{name}/{key}": t for name, density in self.densities.items() for key, t in density.state().items()}
         if self.combined is not None:
             tensors |= {f"combined/{name}": reference for name, reference in self.combined.state().items()}
-        far = self.combined.far if self.combined is not None else ()
-        return tensors, {"name": self.name, "densities": list(self.densities)} | ({"far": list(far)} if far else {})
+        far = self.combined.far if self.combined is not None else {}
+        return tensors, {"name": self.name, "densities": list(self.densities)} | ({"far": far} if far else {})
 
     @classmethod
     def from_state(cls, evidence_kind: str, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
@@ -78,7 +78,7 @@ class ScoreSet:
 
         densities = {name: density_from_state(name, under(f"density/{name}/")) for name in settings["densities"]}
         reference = under("combined/")
-        combined = CombinedScore(reference, settings.get("far", ())) if reference else None
+        combined = CombinedScore(reference, settings.get("far")) if reference else None
         return cls(evidence_kind, settings["name"], densities, combined)
 
     def _checked(self, name: str) -> str:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
 from besnn.detection import DENSITIES, CombinedScore, Density, ScoreSet, scores_for
+from besnn.detection.combined import FAR as BEYOND
 from besnn.detection.densities import DensitySettings, LayerDensity, name_at_layer
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
@@ -143,7 +144,7 @@ def combine(detector: Detector, validation: Dataset, far: Sequence[str] = ()) ->
     names = [] if detector.model.num_classes == 1 else [detector.model.default_score]
     found = detector.scores(validation.inputs, [*names, *detector.scoring.densities])
     reference = {name: torch.from_numpy(scores) for name, scores in found.items() if np.ptp(scores) > 0}
-    return CombinedScore(reference, [name_at_layer(FAR, layer) for layer in far]) if reference else None
+    return CombinedScore(reference, {name_at_layer(FAR, layer): BEYOND for layer in far}) if reference else None
 
 
 def note_made_up_outliers(detector: Detector, validation: Dataset) -> None:

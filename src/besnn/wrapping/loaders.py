@@ -1,6 +1,7 @@
 """Wrapping a network with data loaders of prepared inputs, as OpenOOD and pytorch-ood have them."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,10 +14,10 @@ from besnn.model import Preprocessing, WrappedNetwork
 from besnn.training.batches import LabelledBatch
 from besnn.wrapping.checks import check_network, device_of
 from besnn.wrapping.layers import find_layers
-from besnn.wrapping.scores import MOST_ROWS, ScoreFit
+from besnn.wrapping.scores import ScoreFit
 
 HELD_OUT = 1000
-"""Inputs that scores are combined against, unless held-out ones are given: the first of the loader."""
+"""Inputs that scores are combined against: of the held-out loader, or else the first of the training loader, at most half."""
 
 
 def wrap_loader(
@@ -25,13 +26,19 @@ def wrap_loader(
     """Make a detector of a network and batches of its inputs, `(inputs, labels)` or `{"data": ..., "label": ...}`.
 
     The detector takes inputs as the loader has them, and has no threshold: calibrate it, or use its scores. The score is named,
-    because outliers can be made up from pixels alone.
+    because outliers can be made up from pixels alone. Inputs with negative labels, which mark outliers, are left out.
     """
-    first = next(iter(training), None)
-    if first is None:
-        raise InputError("the loader has no batches: pass one with training data")
+    rows = len(training.dataset) if hasattr(training, "dataset") else sum(len(inputs) for inputs, _ in _batches(training))
+    left, batches = rows, _batches(training)  # one pass: a shuffled loader would have another order in the next one
+    if held_out is None:
+        reference, batches = _take(batches, min(HELD_OUT, rows // 2))
+        left -= len(reference)
+    else:
+        reference, _ = _take(_batches(held_out), HELD_OUT)
+    if min(left, len(reference)) < 2:
+        raise InputError(f"the loaders have {rows} training and {len(reference)} held-out inputs: pass some hundreds")
     device = device_of(network)
-    examples = _inputs(first)[:16].to(device)
+    examples = reference[:16].to(device)
     network, classes = check_network(network, examples)
     shape = tuple(examples.shape[1:])
     ones = torch.ones(shape[0], device=device)
@@ -40,53 +47,42 @@ def wrap_loader(
         Preprocessing(shape, 0 * ones, ones, form="numbers"),
         [str(label) for label in range(classes)],
     )
-    reference = _some(training if held_out is None else held_out, HELD_OUT)
-    source = LoaderSource(training, skipped=len(reference) if held_out is None else 0)
-    ScoreFit(detector, find_layers(network, examples), source, reference).choose(score)
+    ScoreFit(detector, find_layers(network, examples), _Rest(batches, left), reference).choose(score)
     return detector
 
 
-class LoaderSource:
-    """The labelled inputs of a loader in its own order, a `besnn.training.batches.Source`."""
+class _Rest:
+    """What is left of a loader's pass, as the training inputs of `ScoreFit`; there may be fewer than its length."""
 
-    def __init__(self, loader: Iterable[Any], skipped: int = 0) -> None:
-        self.loader, self.skipped = loader, skipped
-        self.rows = sum(len(_inputs(batch)) for batch in loader) if not hasattr(loader, "dataset") else len(loader.dataset)
+    def __init__(self, left: Iterator[LabelledBatch], rows: int) -> None:
+        self.left, self.rows = left, rows
 
     def __len__(self) -> int:
-        return min(MOST_ROWS, self.rows - self.skipped)
+        return self.rows
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[LabelledBatch]:
-        """Yield as many inputs as there are indices, in the loader's batches."""
-        left, skip = len(order), self.skipped
-        for batch in self.loader:
-            inputs, labels = _inputs(batch)[skip:], _labels(batch)[skip:]
-            skip = max(0, skip - len(_inputs(batch)))
-            if len(inputs := inputs[:left]):
-                yield inputs.cpu().float(), labels[: len(inputs)].cpu().long()
-                left -= len(inputs)
-
-    def sample(self) -> Tensor:
-        """Return the first inputs."""
-        return _some(self.loader, HELD_OUT)
+        """Yield as many inputs as there are indices, in the loader's own order and batches."""
+        wanted = len(order)
+        for inputs, labels in self.left:
+            yield inputs[:wanted], labels[:wanted]
+            if (wanted := wanted - len(inputs)) <= 0:
+                return
 
 
-def _some(loader: Iterable[Any], count: int) -> Tensor:
-    """Return the first inputs of a loader, at most half of them."""
-    parts: list[Tensor] = []
+def _batches(loader: Iterable[Any]) -> Iterator[LabelledBatch]:
     for batch in loader:
-        parts.append(_inputs(batch).cpu().float())
-        if sum(map(len, parts)) >= count:
+        inputs, labels = (batch["data"], batch["label"]) if isinstance(batch, dict) else batch[:2]
+        known = labels >= 0
+        yield inputs[known].cpu().float(), labels[known].cpu().long()
+
+
+def _take(batches: Iterator[LabelledBatch], count: int) -> tuple[Tensor, Iterator[LabelledBatch]]:
+    """Return the first inputs, at most `count`, and the batches after them."""
+    taken: list[Tensor] = [torch.empty(0)]
+    for inputs, labels in batches:
+        first = min(len(inputs), count - sum(map(len, taken)))
+        taken.append(inputs[:first])
+        if first < len(inputs):
+            batches = chain([(inputs[first:], labels[first:])], batches)
             break
-    found = torch.cat(parts)
-    return found[: min(count, max(2, len(found) // 2))]
-
-
-def _inputs(batch: Any) -> Tensor:
-    inputs: Tensor = batch["data"] if isinstance(batch, dict) else batch[0]
-    return inputs
-
-
-def _labels(batch: Any) -> Tensor:
-    labels: Tensor = batch["label"] if isinstance(batch, dict) else batch[1]
-    return labels
+    return torch.cat(taken[1:]) if taken[1:] else taken[0], batches

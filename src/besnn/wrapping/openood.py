@@ -1,7 +1,7 @@
 """A besnn score as a postprocessor of OpenOOD 1.5: `Evaluator(net, ..., postprocessor=Postprocessor())`."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,12 +13,20 @@ from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
 from besnn.wrapping.loaders import wrap_loader
 
+if TYPE_CHECKING:
+    Base = object
+else:
+    try:
+        from openood.postprocessors import BasePostprocessor as Base  # its evaluator takes nothing else
+    except ImportError:
+        Base = object
 
-class Postprocessor:
-    """Has the methods and attributes of OpenOOD's `BasePostprocessor`. Its confidence is high for known inputs.
 
-    `setup` fits the score to the training loader, with the validation loader as held-out inputs. Nothing is searched for, so
-    `APS_mode` is off and `hyperparam_search_done` is set.
+class Postprocessor(Base):
+    """An OpenOOD `BasePostprocessor`, or, where OpenOOD is not installed, a class with its methods and attributes.
+
+    Its confidence is high for known inputs. `setup` fits the score to the training loader, with the validation loader as
+    held-out inputs. Nothing is searched for, so `APS_mode` is off and `hyperparam_search_done` is set.
     """
 
     def __init__(self, config: object = None, score: str = COMBINED) -> None:
@@ -34,6 +42,7 @@ class Postprocessor:
         if not loaders:
             raise InputError(f"the loaders are {', '.join(id_loader_dict)}: pass the training data as 'train'")
         if self.detector is None:
+            net.eval()  # as the evaluator does, after this
             self.detector = wrap_loader(net, loaders[0], id_loader_dict.get("val"), self.score)
 
     @torch.no_grad()

@@ -39,7 +39,7 @@ class AsDetector(Base):
         """Return outlier scores `[batch]`."""
         if self.detector is None:
             raise NotReadyError("the detector is not fitted: call fit(loader) with training data first")
-        return torch.from_numpy(self.detector.score(x.cpu()))
+        return torch.from_numpy(self.detector.score(x)).to(x.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return outlier scores `[batch]`."""

@@ -1,5 +1,8 @@
 """Fit all scores of a wrapped network to features that are computed once, and choose one on made-up outliers."""
 
+from collections.abc import Iterator
+from typing import Protocol
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,7 +13,7 @@ from besnn.detection.densities import DENSITIES, HEAD_DENSITIES, DensitySettings
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Array, Detector
 from besnn.errors import InputError
-from besnn.training.batches import Source
+from besnn.training.batches import LabelledBatch
 from besnn.training.choose_score import made_up_aurocs
 from besnn.wrapping.layers import FoundLayers
 
@@ -23,6 +26,8 @@ FEATURE_BYTES = 2**30  # training features in memory while scores are fitted
 BYTES_PER_NUMBER = 10  # of a stored neighbour, with all that makes its search fast
 CHOICE_ROWS = 256  # held-out inputs that outliers are made of
 K = 1
+LOGITS = "energy"  # the part of `combined` that looks at the logits
+BEYOND = 4.0  # the surprise −log p beyond which a layer counts, that of 1 known input in 55
 
 
 def score_names() -> list[str]:
@@ -35,15 +40,27 @@ def score_names() -> list[str]:
     return [*evidence, NEIGHBOUR, *GAUSSIANS, *HEAD_DENSITIES, COMBINED]
 
 
+class TrainingInputs(Protocol):
+    """Labelled raw inputs in batches; any `besnn.training.batches.Source` is one."""
+
+    def __len__(self) -> int:
+        """Return the number of inputs, or a bound on it."""
+
+    def batches(self, order: Tensor, batch_size: int) -> Iterator[LabelledBatch]:
+        """Yield the inputs at the indices `order`, batch by batch, on the CPU."""
+
+
 class ScoreFit:
     """The scores of a detector around a wrapped network, fitted to one pass over its training inputs.
 
     The scores of inner layers are called `nearest-neighbour at layer3`; those without a layer look at what goes into the
-    classifier. `combined` adds up the network's own entropy and the nearest neighbours at all layers.
+    classifier. `combined` adds up the energy of the logits and the nearest neighbours at all layers. A layer counts only where
+    it is more surprised than `BEYOND`: early layers then tell inputs of another kind, and do not blur near outliers, whose
+    textures are ordinary.
     """
 
     def __init__(
-        self, detector: Detector, found: FoundLayers, training: Source, held_out: Array | None, memory: int = MEMORY
+        self, detector: Detector, found: FoundLayers, training: TrainingInputs, held_out: Array | None, memory: int = MEMORY
     ) -> None:
         self.detector, self.found, self.training, self.held_out, self.memory = detector, found, training, held_out, memory
         joined = ["+".join(found.names)] if len(found.names) > 1 else []
@@ -114,6 +131,7 @@ class ScoreFit:
             at = slice(at.stop, at.stop + len(inputs))
             ((evidence, features[:, at]),) = detector.outputs(inputs, detector.layer, len(inputs))
             labels[at], predicted[at] = classes, evidence[0].argmax(dim=1)
+        features, labels, predicted = features[:, : at.stop], labels[: at.stop], predicted[: at.stop]
         for group, columns in self.columns.items():
             if not bool(torch.isfinite(features[..., columns]).all()):
                 raise InputError(f"layer {group!r} returns NaN or infinite numbers for some images: leave it out with layers=")
@@ -149,11 +167,11 @@ class ScoreFit:
 
     def _combined(self) -> CombinedScore | None:
         neighbours = [name for name in self.detector.scoring.densities if density_kind(name) == NEIGHBOUR and "+" not in name]
-        names = [self.detector.model.default_score, *neighbours]
-        reference = self.detector.scores(self._held_out(), names)
+        reference = self.detector.scores(self._held_out(), [LOGITS, *neighbours])
         if any(np.ptp(scores) == 0 for scores in reference.values()):
             return None
-        return CombinedScore({name: torch.from_numpy(scores) for name, scores in reference.items()})
+        parts = {name: torch.from_numpy(scores) for name, scores in reference.items()}
+        return CombinedScore(parts, dict.fromkeys(neighbours, BEYOND))
 
     def _at_last_layer(self, score: str) -> str:
         at_layers = [name for name in self.detector.scoring.names if density_kind(name) == score and "+" not in name]
