@@ -36,6 +36,7 @@ def convert(
     extractor = nn.Sequential(OrderedDict(trunk=body, head=nn.Linear(found.head.weight.shape[1], FEATURES)))
     settings = {
         "data.source": "images",
+        "pretraining": "null",
         "backbone.feature_dim": FEATURES,
         "method.members": members,
         "method.norm": "member",
