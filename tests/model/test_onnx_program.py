@@ -70,7 +70,8 @@ def test_a_detector_around_a_graph(opset, score, tmp_path):
     predictions = detector.predict(unseen.inputs)
     np.testing.assert_array_equal(again.score(unseen.inputs), predictions.score)
     export(again, tmp_path / "graph.onnx")
-    label, _, found, _, flagged, *_ = runtime.InferenceSession(tmp_path / "graph.onnx").run(None, {"inputs": unseen.inputs[:100]})
+    session = runtime.InferenceSession(tmp_path / "graph.onnx")
+    label, found, flagged = session.run(["label", "score", "is_ood"], {"inputs": unseen.inputs[:100]})
     np.testing.assert_array_equal(label, predictions.indices[:100])
     np.testing.assert_allclose(found, predictions.score[:100], rtol=1e-3, atol=1e-3)
     assert (flagged == predictions.is_ood[:100]).mean() > 0.98
