@@ -109,10 +109,13 @@ def _add_suite(name: str, in_default: InName, summary: str) -> None:
 
 def _suite(name: str, in_name: str, seeds: Sequence[int], overrides: Sequence[str]) -> "tuple[list[Run], Measure]":
     from experiments.conversion import CONVERSION, conversion_runs, measure_conversion
+    from experiments.decisions import DECISIONS, decision_runs, measure_decisions
     from experiments.detection import measure_detection
     from experiments.suites import SUITES
     from experiments.wrapped import WRAPPED, measure_wrapped, wrapped_runs
 
+    if name == DECISIONS:
+        return decision_runs(in_name, seeds, overrides), measure_decisions
     if name == WRAPPED:
         return wrapped_runs(in_name, seeds, overrides), measure_wrapped
     if name == CONVERSION:
@@ -126,6 +129,11 @@ for _name, _in_default, _summary in (
     ("baselines", InName.FASHION_MNIST, "Train baselines with other settings, to see why they differ from the paper's."),
     ("near-ood", InName.CIFAR10, "Train every method on six classes and measure whether it detects the other four."),
     ("wrapped", InName.CIFAR10, "Train a plain softmax network, wrap it, and measure every score and what it costs."),
+    (
+        "decisions",
+        InName.FASHION_MNIST,
+        "Train methods, calibrate them with labels, and measure what their decisions are worth.",
+    ),
     ("conversion", InName.CIFAR10, "Train a plain softmax network, convert it in a few epochs, and compare the two."),
 ):
     _add_suite(_name, _in_default, _summary)
@@ -251,6 +259,25 @@ def detector(
     made.save(output)
     say(f"wrote {write_comparisons(comparisons, run, workspace)}")
     say(f"wrote {output}")
+
+
+@app.command()
+def triage(
+    overrides: Set = None,
+    later: Annotated[
+        list[str] | None,
+        typer.Option("--later", metavar="FIELD=VALUE", help="Change a setting of the training that goes on; repeatable."),
+    ] = None,
+    data_dir: DataDir = None,
+    results: Results = RESULTS,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Train on eight classes of FashionMNIST, find the other two among flagged images, name them, and go on."""
+    from experiments.triage import run_triage
+
+    say = _say(quiet)
+    say(f"wrote {run_triage(_workspace(results, data_dir, device), overrides or (), later or (), say)}")
 
 
 @app.command()

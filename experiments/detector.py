@@ -87,7 +87,7 @@ def make_detector(run: Run, workspace: Workspace, stored_rows: int = STORED_ROWS
         weights = f"there are no weights {workspace.weights(run)} of this recipe"
         raise InputError(f"{weights}: remove the record and run it again with --keep-weights")
     calibration, _ = halves_of_test_set(run, workspace)
-    return fitted.detector.calibrate(calibration.inputs, ALPHA)
+    return fitted.detector.calibrate(calibration.inputs, ALPHA, labels=calibration.labels)
 
 
 def halves_of_test_set(run: Run, workspace: Workspace) -> tuple[Dataset, Dataset]:

@@ -68,6 +68,9 @@ class Record(BaseModel):
 
     validation_accuracy: float = NOT_MEASURED  # a hunt
     made_up: dict[str, dict[str, float]] = {}  # a hunt: AUROC by score and kind of made-up outlier
+    labels: dict[str, Any] = {}  # decisions
+    selective: dict[str, Any] = {}  # decisions: areas by order of answering
+    ece: float = NOT_MEASURED
     class_features: dict[str, float] = {}
 
     score_seconds: float = NOT_MEASURED  # costs

@@ -8,6 +8,7 @@ from benchmarks.documents import Table, bench_records
 from besnn.detection.score_set import COMBINED
 from experiments.conversion import CONVERSION
 from experiments.cost import COST, TABLE_2, cost_table
+from experiments.decisions import DECISIONS, decision_table
 from experiments.detector import detector_table
 from experiments.figure1 import FIGURE_1, figure1_table
 from experiments.hunt import HUNT, hunt_tables
@@ -15,11 +16,19 @@ from experiments.paper import NOT_RUN, PAPER_SCORE, SEEDS, TABLE_1, TABLE_3, Pap
 from experiments.paper import TABLE_2 as PAPER_COSTS
 from experiments.records import Record, Setting, load_records, of_experiment, spread
 from experiments.runs import TASKS
+from experiments.triage import triage_table
 
 PLAIN_SCORE = "softmax-entropy"
 """The paper's score without tempering."""
 TEMPERING = "tempered or plain softmax"
-DOCUMENTS = ("README.md", "docs/reproduction.md", "docs/hunt-fashion-mnist.md", "docs/hunt-cifar10.md", "docs/convert.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/reproduction.md",
+    "docs/hunt-fashion-mnist.md",
+    "docs/hunt-cifar10.md",
+    "docs/convert.md",
+    "docs/decisions.md",
+)
 
 DETECTION_HEADER = (
     "In-distribution",
@@ -56,6 +65,8 @@ def result_tables(results: Path) -> list[Table]:
         cost_table(records),
         figure1_table(records),
         detector_table(results),
+        decision_table(records),
+        triage_table(results),
         readme_table(records, results),
         *(table for task in TASKS.values() for table in hunt_tables(records, task.name, task.backbone)),
     ]
@@ -67,7 +78,7 @@ def detection_tables(records: Sequence[Record]) -> Iterator[Table]:
     yield _detection("Table 1: the methods", detection_rows(records, ("table1", "table3"), reported_scores, TABLE_1))
     yield _detection("Table 3: the ensemble size", detection_rows(records, ("table3", "table1"), reported_scores, TABLE_3))
     tempering = [record.model_copy(update={"experiment": TEMPERING}) for record in of_experiment(records, "table3")]
-    others = {record.experiment for record in records} - {"table1", TABLE_2, "table3", COST, FIGURE_1, HUNT}
+    others = {record.experiment for record in records} - {"table1", TABLE_2, "table3", COST, FIGURE_1, HUNT, DECISIONS}
     for name in sorted(others | ({TEMPERING} if tempering else set())):
         choose = _SCORES.get(name, reported_scores)
         yield _detection(f"Experiment: {name}", detection_rows([*records, *tempering], (name,), choose))

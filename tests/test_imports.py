@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "detector": {"model", "detection", "recipe", "evaluation"},
     "training": {"data", "layers", "model", "objective", "detection", "evaluation", "recipe", "detector"},
     "batch": {"data", "detection"},
+    "triage": {"data", "detector", "evaluation"},
     "export": {"model", "detection", "detector"},
     "serve": {"data", "detection", "detector"},
     "ray": {"data", "detector", "batch", "serve"},

@@ -20,7 +20,20 @@ from besnn.cli.options import complete_data, complete_device
 from besnn.cli.output import counting_progress, exit_code_of, explain
 from besnn.errors import BesnnError, DataError, InputError, NotReadyError
 
-COMMANDS = ["demo", "train", "wrap", "calibrate", "evaluate", "score", "serve", "monitor", "export", "inspect", "recipes"]
+COMMANDS = [
+    "demo",
+    "train",
+    "wrap",
+    "calibrate",
+    "evaluate",
+    "score",
+    "triage",
+    "serve",
+    "monitor",
+    "export",
+    "inspect",
+    "recipes",
+]
 COMMANDS += ["data", "data list", "data fetch", "data verify"]
 PROGRAM = Path(sys.executable).parent / "besnn"
 

@@ -23,6 +23,7 @@ from besnn.cli.recipes import recipes
 from besnn.cli.score import score
 from besnn.cli.serve import serve
 from besnn.cli.train import train
+from besnn.cli.triage import triage
 from besnn.cli.wrap import wrap
 from besnn.version import __version__
 
@@ -71,6 +72,10 @@ EXAMPLES: dict[Callable[..., None], str] = {
     score: """
     besnn score photos.safetensors inbox/ -o scores.csv
     besnn score wine.safetensors new.parquet -o scores.parquet --quiet
+    """,
+    triage: """
+    besnn triage photos.safetensors inbox/ -o triage/
+    besnn triage photos.safetensors inbox/ -o triage/ --apply
     """,
     serve: """
     besnn serve photos.safetensors

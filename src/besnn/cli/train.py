@@ -1,5 +1,7 @@
 """`besnn train`: from data to a calibrated model."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from lightning import Fabric
 
     from besnn.data import ImageSpec
+    from besnn.detector import Detector
     from besnn.training import Recipe
     from besnn.training.batches import Data
     from besnn.training.fit import Fitted
@@ -31,6 +34,14 @@ def train(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")],
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Go on from this model, with its recipe, on data with its classes and new ones. (default: none)",
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change any setting, such as training.epochs=5; repeatable."),
@@ -85,14 +96,15 @@ def train(
         from besnn.errors import InputError
 
         raise InputError("--quick trains for a shorter time and --thorough for a longer one: give one of them")
+    detector, base = (None, partial(choose_recipe, what)) if start is None else _to_go_on(start, what, method)
     replaced: list[str] = []
     if method is not None or quick or thorough:
         from besnn.recipe.reading import effort_overrides, method_overrides
 
-        replaced = [] if method is None else method_overrides(choose_recipe(what), method)
+        replaced = [] if method is None else method_overrides(base(), method)
         if quick or thorough:
-            replaced += effort_overrides(choose_recipe(what, replaced), QUICK if quick else THOROUGH)
-    recipe = choose_recipe(what, [*replaced, *given, *(overrides or [])])
+            replaced += effort_overrides(base(replaced), QUICK if quick else THOROUGH)
+    recipe = base([*replaced, *given, *(overrides or [])])
     run_folder = run_folder or output.with_name(f"{output.name}.run")
     _check_run(run_folder, resume, restart, quiet)
     check_output("--output", output, *filter(None, (recipe.data.source, recipe.backbone.weights)))
@@ -100,12 +112,27 @@ def train(
     from besnn.training import make_fabric  # slow to import, so everything that can be wrong so far has been checked
 
     fabric = make_fabric(recipe.training.precision, device, devices, strategy)
-    fitted = _fit(recipe, data, fabric, run_folder, resume, quiet, verbose)
+    fitted = _fit(recipe, data, fabric, run_folder, resume, quiet, verbose, detector)
     if fabric.is_global_zero:
         fitted.detector.save(output)
         for checkpoint in _checkpoints(run_folder):
             checkpoint.unlink(missing_ok=True)
         announce(*_outcome(fitted, output, run_folder), as_json=json, quiet=quiet)
+
+
+def _to_go_on(start: Path, source: str, method: str | None) -> "tuple[Detector, Callable[..., Recipe]]":
+    """Return the model to start from, and a function from overrides to its recipe for other data."""
+    from besnn.cli.loading import check_data, load_detector
+    from besnn.errors import InputError
+
+    if method is not None:
+        raise InputError(f"--method {method} would need another network: leave it out, or leave out --from")
+    check_data(source, quiet=True)
+    detector = load_detector(start)
+    from besnn.recipe.reading import parse_recipe
+    from besnn.training.start import recipe_to_go_on
+
+    return detector, partial(parse_recipe, recipe_to_go_on(detector, source).model_dump(mode="json"))
 
 
 def _checkpoints(run_folder: Path) -> list[Path]:
@@ -155,14 +182,21 @@ def _image_spec(recipe: "Recipe") -> "ImageSpec | None":
 
 
 def _fit(
-    recipe: "Recipe", data: "Data", fabric: "Fabric", run_folder: Path, resume: bool, quiet: bool, verbose: bool
+    recipe: "Recipe",
+    data: "Data",
+    fabric: "Fabric",
+    run_folder: Path,
+    resume: bool,
+    quiet: bool,
+    verbose: bool,
+    start: "Detector | None",
 ) -> "Fitted":
     from besnn.errors import BesnnError, DataError
     from besnn.training.fit import fit_detector
 
     reporter = training_progress(quiet or not fabric.is_global_zero, verbose)
     try:
-        return fit_detector(recipe, data, fabric=fabric, run_folder=run_folder, resume=resume, reporter=reporter)
+        return fit_detector(recipe, data, start=start, fabric=fabric, run_folder=run_folder, resume=resume, reporter=reporter)
     except KeyboardInterrupt:
         if _checkpoints(run_folder):
             note("stopped: the same command with --resume continues", quiet=quiet)

@@ -32,6 +32,7 @@ from besnn.training.pretrain import TrainingData, plain_folder, pretrained_netwo
 from besnn.training.progress import Reporter, Row
 from besnn.training.record import provenance
 from besnn.training.split import Split, split_data
+from besnn.training.start import continue_from, with_old_classes_first
 from besnn.training.trainer import WEIGHTS, RunOptions, Trainer, derive_seed, preserve_random_state
 
 
@@ -61,6 +62,7 @@ def fit_detector(
     *,
     feature_extractor: nn.Module | None = None,
     preprocessing: Preprocessing | None = None,
+    start: Detector | None = None,
     fabric: Fabric | None = None,
     **options: Unpack[RunKeywords],
 ) -> Fitted:
@@ -74,6 +76,7 @@ def fit_detector(
         feature_extractor: your own network instead of the recipe's backbone, trained or not, from a batch to
             `[batch, backbone.feature_dim]`; see docs/convert.md. Load the detector with `Detector.load(path, model)`.
         preprocessing: from raw inputs to the network's; unless given, inputs are standardised by the training data.
+        start: a trained detector to go on from, with the same recipe but for data and training; its classes come first.
         fabric: devices and precision, from `make_fabric`; one device with the recipe's precision unless given.
         **options: `run_folder`, `resume`, `reporter`, `checkpoint_every`, `checkpoint_pause` and `plain_networks`; see
             `besnn.training.RunOptions`.
@@ -86,13 +89,15 @@ def fit_detector(
     True
     """
     _check_types(recipe, data)
+    if start is not None:
+        data, preprocessing = with_old_classes_first(data, start), preprocessing or start.preprocessing
     began = time.monotonic() - _seconds_before(RunOptions(**options))
     least = least_scores(recipe.calibration.alpha, recipe.calibration.delta)
     split = split_data(data, recipe.data, recipe.training.seed, least)
     _check_calibration(recipe, split.calibration)
     _check_variation(recipe, split.training)
     fabric = fabric or make_fabric(recipe.training.precision)
-    run = _Run(recipe, split, feature_extractor, preprocessing, fabric, RunOptions(**options))
+    run = _Run(recipe, split, feature_extractor, preprocessing, fabric, RunOptions(**options), start)
     model, history = run.train()
     detector = Detector(
         model,
@@ -123,10 +128,11 @@ class _Run:
         preprocessing: Preprocessing | None,
         fabric: Fabric,
         options: RunOptions,
+        start: Detector | None = None,
     ) -> None:
         if recipe.pretraining is not None and feature_extractor is not None:
             raise InputError("pretraining trains the recipe's own backbone: leave it out for a network of your own")
-        self.split, self.fabric, self.options = split, fabric, options
+        self.split, self.fabric, self.options, self.start = split, fabric, options, start
         self.given_network, self.given_preprocessing = feature_extractor, preprocessing
         classes = len(split.training.class_names)
         if classes == 1:
@@ -157,7 +163,10 @@ class _Run:
                 network = pretrained_backbone(self.recipe.backbone, shape)
             model, objective = build_method(self.recipe, shape, self.data.num_classes, network)
         self._check_score(model)
-        identity = _identity(self.recipe, self.split, self.given_preprocessing, network)
+        if self.start is not None:
+            continue_from(model, self.start)
+        started = None if self.start is None else self.start.model
+        identity = _identity(self.recipe, self.split, self.given_preprocessing, network, started)
         trainer = Trainer(self.recipe, model, objective, self.data.preprocessing, self.fabric, self.options, identity)
         return model, trainer.fit(self.data.training, self.data.validation)
 

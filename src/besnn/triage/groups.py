@@ -1,0 +1,135 @@
+"""Group flagged inputs by the detector's own features, and keep the groups with their names in a folder."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from besnn.detector import Array, Detector, Predictions
+from besnn.errors import DataError, InputError, one_line
+from besnn.storage.files import whole_file
+
+FALSE_ALARM, JUNK = "false alarm", "junk"
+"""Names that dismiss a group: known after all, or of no use."""
+DIMENSIONS = 20
+"""Principal components of the features that inputs are grouped by: distances in more dimensions tell little."""
+NAMES, MEMBERS = "groups.yaml", "flagged.csv"
+_HELP = f"""\
+# Name each group: a class, new or known; {FALSE_ALARM!r}, if its inputs are known after all; {JUNK!r}, if they are of no use.
+# Leave a name empty to decide later. Then run the same command with --apply.
+"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Flagged inputs that resemble each other."""
+
+    rows: NDArray[np.int64]  # of the inputs, the most typical first
+    nearest_class: str  # the label that most of them would have
+    name: str = ""  # what a person calls it
+
+
+@dataclass(frozen=True)
+class Triage:
+    """The groups of flagged inputs by their keys; and the flagged inputs in no group."""
+
+    groups: dict[str, Group]
+    single: NDArray[np.int64]
+
+    def save(self, folder: Path, names: Sequence[str]) -> None:
+        """Write the groups, whose names a person edits, and which input is in which group; `names` are those of the inputs."""
+        folder.mkdir(parents=True, exist_ok=True)
+        listed = {
+            key: {"size": len(group.rows), "nearest_class": group.nearest_class, "name": group.name}
+            for key, group in self.groups.items()
+        }
+        with whole_file(folder / NAMES) as partial:
+            text = yaml.safe_dump({"groups": listed}, sort_keys=False, allow_unicode=True)
+            partial.write_text(_HELP + text, encoding="utf-8")
+        with whole_file(folder / MEMBERS) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["row", "input", "group"])
+            for key, rows in [*((key, group.rows) for key, group in self.groups.items()), ("", self.single)]:
+                writer.writerows([row, names[row], key] for row in rows.tolist())
+
+    @classmethod
+    def load(cls, folder: Path) -> "Triage":
+        """Read what `save` wrote, with the names that a person gave."""
+        listed = _read_names(folder / NAMES)
+        try:
+            with (folder / MEMBERS).open(newline="", encoding="utf-8") as file:
+                members = [(int(row["row"]), row["group"]) for row in csv.DictReader(file)]
+        except (OSError, KeyError, ValueError) as error:
+            raise DataError(f"cannot read {folder / MEMBERS} ({one_line(error)}): group the inputs again") from None
+        found = {key: np.array([row for row, group in members if group == key], np.int64) for key in ["", *listed]}
+        groups = {
+            key: Group(found[key], each["nearest_class"], str(each["name"] or "").strip()) for key, each in listed.items()
+        }
+        return cls(groups, found[""])
+
+    def rows_named(self, name: str) -> NDArray[np.int64]:
+        """Return the inputs of all groups with a name, ascending."""
+        parts = [group.rows for group in self.groups.values() if group.name == name]
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))
+
+    @property
+    def classes(self) -> list[str]:
+        """The classes that groups were named after, in order."""
+        names = dict.fromkeys(group.name for group in self.groups.values())
+        return [name for name in names if name not in ("", FALSE_ALARM, JUNK)]
+
+
+def _read_names(path: Path) -> dict[str, Any]:
+    try:
+        groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+        for key, group in groups.items():
+            group["nearest_class"], group["name"] = str(group["nearest_class"]), group.get("name")
+            if not isinstance(group["name"], str | int | float | None):
+                raise InputError(f"{path}: the name of {key} is {group['name']!r}: give a text")
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}): run besnn triage without --apply first") from None
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not a file of groups ({one_line(error)}): change only the names in it") from None
+    found: dict[str, Any] = groups
+    return found
+
+
+def find_groups(detector: Detector, inputs: Array, predictions: Predictions, smallest: int = 10) -> Triage:
+    """Group the flagged inputs, by HDBSCAN on the principal components of their features; the largest group comes first."""
+    flagged = np.flatnonzero(predictions.is_ood)
+    labels, typical = _clusters(features_of(detector, inputs[flagged]), smallest)
+    by_size = sorted(range(labels.max(initial=-1) + 1), key=lambda label: -int((labels == label).sum()))
+    groups = {}
+    for number, label in enumerate(by_size, start=1):
+        own = np.flatnonzero(labels == label)
+        own = own[np.argsort(-typical[own], kind="stable")]
+        names, counts = np.unique(predictions.labels[flagged[own]].astype(str), return_counts=True)
+        groups[f"group-{number}"] = Group(flagged[own], str(names[counts.argmax()]))
+    return Triage(groups, flagged[labels < 0])
+
+
+def features_of(detector: Detector, inputs: Array) -> NDArray[np.float32]:
+    """Return the features that the detector's densities use, `[n, members · d]`, of unit length in each member."""
+    parts = [F.normalize(features.float(), dim=-1).cpu() for _, features in detector.outputs(inputs, detector.layer)]
+    if not parts:
+        return np.zeros((0, 1), np.float32)
+    return torch.cat(parts, dim=1).transpose(0, 1).flatten(1).numpy()
+
+
+def _clusters(features: NDArray[np.float32], smallest: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the cluster of each input, −1 for none, and how typical of it the input is."""
+    if len(features) < max(smallest, 2):
+        return np.full(len(features), -1), np.zeros(len(features))
+    from sklearn.cluster import HDBSCAN  # slow to import
+    from sklearn.decomposition import PCA
+
+    components = PCA(min(DIMENSIONS, *features.shape), random_state=0).fit_transform(features)
+    found = HDBSCAN(min_cluster_size=smallest, min_samples=min(5, smallest), copy=True).fit(components)
+    return found.labels_, found.probabilities_
