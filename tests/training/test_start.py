@@ -54,7 +54,7 @@ def test_training_goes_on_with_the_old_classes_first(tiny_recipe, moons):
 
 def test_a_start_that_does_not_fit_is_refused(tiny_recipe, moons):
     start = fit_detector(tiny_recipe(), moons).detector
-    wider, _ = build_method(tiny_recipe("backbone.feature_dim=9"), (2,), 3)
+    wider, _ = build_method(tiny_recipe("backbone.feature_dim=12"), (2,), 3)
     with pytest.raises(InputError, match="the model to start from does not fit"):
         continue_from(wider, start)
     start.recipe = None

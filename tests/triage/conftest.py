@@ -32,7 +32,8 @@ def detector(training) -> Detector:
         "method.members=2",
         "backbone.hidden=[16, 16]",
     )
-    return fit_detector(load_recipe("table", ["data.source=points.csv", *settings]), training).detector
+    detector = fit_detector(load_recipe("table", ["data.source=points.csv", *settings]), training).detector
+    return detector.calibrate(points(["left", "right"], 100, seed=2).inputs, alpha=0.01)
 
 
 @pytest.fixture(scope="session")

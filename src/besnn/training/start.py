@@ -49,21 +49,22 @@ def continue_from(model: OODClassifier, start: Detector) -> None:
     The old classes must come first. Only what belongs to new classes keeps its initial values.
     """
     classes, before = start.model.num_classes, start.model.state_dict()
+    added = model.num_classes - classes
     for name, value in model.state_dict().items():
         if name not in before:
             raise _other(f"it has no weights {name!r}")
-        value.copy_(_grown(before[name].to(value.device), value, classes, name))
+        value.copy_(_grown(before[name].to(value.device), value, classes, added, name))
 
 
-def _grown(old: Tensor, new: Tensor, classes: int, name: str) -> Tensor:
+def _grown(old: Tensor, new: Tensor, classes: int, added: int, name: str) -> Tensor:
     """Return `new` with the values of `old`, which is shorter along the axis of the classes; other entries may follow them."""
     differing = [axis for axis, (own, other) in enumerate(zip(old.shape, new.shape, strict=False)) if own != other]
     if old.shape == new.shape:
         return old
-    if old.ndim != new.ndim or len(differing) != 1 or not classes <= old.shape[differing[0]] < new.shape[differing[0]]:
-        raise _other(f"its weights {name!r} have shape {list(old.shape)}, not {list(new.shape)}")
-    (axis,) = differing
+    axis, *others = differing or [0]
     rest = old.shape[axis] - classes
+    if old.ndim != new.ndim or others or rest < 0 or new.shape[axis] != old.shape[axis] + added:
+        raise _other(f"its weights {name!r} have shape {list(old.shape)}, not {list(new.shape)}")
     grown = new.clone()
     grown.narrow(axis, 0, classes).copy_(old.narrow(axis, 0, classes))
     grown.narrow(axis, new.shape[axis] - rest, rest).copy_(old.narrow(axis, classes, rest))
