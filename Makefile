@@ -13,7 +13,7 @@ REST := $(shell find tests benchmarks experiments examples docs results -type f 
 
 BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
 
-.PHONY: demo test docs bench lint types unit browser format clean install
+.PHONY: demo test docs gallery bench lint types unit browser format clean install
 
 install: $(FULL)
 
@@ -49,6 +49,10 @@ $(VENV)/.tested: $(FULL) $(PACKAGE) $(REST)
 # The documentation site, in site/: start with site/index.html.
 docs: $(FULL)
 	$(BIN)/python -m mkdocs build --quiet
+
+# The pictures of the gallery, by running its examples.
+gallery: $(FULL)
+	cd docs/gallery && for name in *.png; do MPLBACKEND=agg ../../$(BIN)/python ../../examples/$${name%.png}.py || exit 1; done
 
 # How fast besnn is on this machine; see docs/speed.md.
 bench: $(FULL)

@@ -1,10 +1,11 @@
-"""The pages of the site that are made when it is built: the commands, from their help, and the public names of each package.
+"""The pages of the site that are made when it is built: the gallery, the help of the commands, and the public names.
 
 No file holds them, so they cannot go out of date. A public name such as `besnn.layers.fold` becomes a link in every page.
 """
 
 import importlib
 import re
+from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -13,6 +14,11 @@ from typer.testing import CliRunner
 
 from besnn.cli.app import app
 
+ROOT = Path(__file__).parents[1]
+EXAMPLES = (
+    *("two_moons", "own_table", "own_images", "wrap_network", "false_alarm_rate", "label_sets", "drift_alarm"),
+    *("service_client", "onnx_runtime", "own_score"),
+)
 PACKAGES = (
     *("besnn", "besnn.data", "besnn.layers", "besnn.model", "besnn.objective", "besnn.baselines", "besnn.recipe"),
     *("besnn.training", "besnn.detection", "besnn.evaluation", "besnn.wrapping", "besnn.serve"),
@@ -27,7 +33,9 @@ NAMED = re.compile(r"(?<!\[)`(besnn(?:\.\w+)+)`")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made."""
-    pages = {"commands.md": commands_page()} | {f"api/{package}.md": api_page(package) for package in PACKAGES}
+    pages = {"gallery.md": gallery_page(), "commands.md": commands_page()} | {
+        f"api/{package}.md": api_page(package) for package in PACKAGES
+    }
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
@@ -37,6 +45,18 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Link public names to their reference, and name files outside docs/, for which the site has no page."""
     markdown = OUTSIDE.sub(r"\1 (`\2`)", markdown)
     return NAMED.sub(lambda match: f"[{match[0]}][{match[1]}]" if match[1] in PUBLIC else match[0], markdown)
+
+
+def gallery_page() -> str:
+    """Return every example: what it shows, its picture and its code."""
+    parts = ["# Gallery\n\nShort scripts that run as they are, from the folder `examples/`.\n"]
+    for name in EXAMPLES:
+        _, docstring, code = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").split('"""', 2)
+        title, _, text = docstring.partition("\n")
+        picture = f"![{title}](gallery/{name}.png)" if (ROOT / "docs" / "gallery" / f"{name}.png").exists() else ""
+        block = f'```python title="examples/{name}.py"\n{code.strip()}\n```'
+        parts.append(f"## {title.rstrip('.')}\n\n{text.strip()}\n\n{picture}\n\n{block}\n")
+    return "\n".join(parts)
 
 
 def commands_page() -> str:

@@ -1,4 +1,7 @@
-"""Run an exported Two Moons model with ONNX Runtime and NumPy alone: `python onnx_runtime.py model.onnx`."""
+"""ONNX Runtime alone: an exported model without PyTorch or besnn.
+
+`besnn export moons.safetensors moons.onnx` writes the graph, and `python onnx_runtime.py moons.onnx` asks it about three points.
+"""
 
 import json
 import sys
