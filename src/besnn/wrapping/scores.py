@@ -88,7 +88,7 @@ class ScoreFit:
     def fit(self, score: str = AUTO) -> None:
         """Fit all densities, or those that one score needs, and their combination."""
         self.detector.layer = ",".join(self.groups)
-        features, labels = self._features()
+        features, labels = self.training_features()
         kinds = {AUTO: None, COMBINED: (NEIGHBOUR,)}.get(score, (score,))
         densities: dict[str, Density] = {}
         for group, columns in self.columns.items():
@@ -119,7 +119,7 @@ class ScoreFit:
             raise InputError("there are too few images to choose a score by: pass some hundreds, or name a score")
         return self.held_out
 
-    def _features(self) -> tuple[Tensor, Tensor]:
+    def training_features(self) -> tuple[Tensor, Tensor]:
         """Return the features of all layers `[1, n, d]` of training inputs, and their labels, from one pass."""
         training, detector = self.training, self.detector
         width = self._find_columns()

@@ -6,7 +6,16 @@ import torch
 from scipy.special import expit, logsumexp, softmax
 from sklearn.covariance import oas
 
-from besnn.detection.densities import HEAD_DENSITIES, Density, DensitySettings, Head, RelativeMahalanobis, density_from_state
+from besnn.detection.densities import (
+    HEAD_DENSITIES,
+    ClassGaussianDensity,
+    Density,
+    DensitySettings,
+    Head,
+    NearestNeighbourDensity,
+    RelativeMahalanobis,
+    density_from_state,
+)
 from besnn.errors import InputError, NotReadyError
 
 D, CLASSES = 24, 5
@@ -121,6 +130,11 @@ def test_they_agree_with_pytorch_ood() -> None:
     torch.testing.assert_close(fitted("vim").score(BATCH), vim.predict_features(batch), rtol=1e-3, atol=1e-3)
     fdbd = detectors.fDBD(None, layer).fit_features(train)
     torch.testing.assert_close(fitted("fdbd").score(BATCH), fdbd.predict_features(batch), rtol=1e-4, atol=1e-4)
+    knn = detectors.KNN(None, k=50).to("cpu").fit_features(train, LABELS).predict_features(batch)
+    found = NearestNeighbourDensity(50).fit(TRAINING).score(BATCH).double()
+    torch.testing.assert_close((2 * found).sqrt(), knn, rtol=1e-2, atol=1e-3)  # 1 − cos is half the squared distance
+    mahalanobis = detectors.Mahalanobis(None).to("cpu").fit_features(train, LABELS).predict_features(batch)
+    assert np.corrcoef(mahalanobis, ClassGaussianDensity().fit(TRAINING, LABELS).score(BATCH))[0, 1] > 0.99  # it is not shrunk
     identity = torch.nn.Identity()
     loader = [(rows, torch.zeros(len(rows), dtype=torch.int64)) for rows in train.split(500)]
     react = detectors.ReAct(identity, layer).to("cpu").fit(loader)
