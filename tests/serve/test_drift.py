@@ -48,6 +48,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(path: Path) -> Iterator[DriftStore]:
     with contextlib.closing(DriftStore(path)) as opened:
+        with opened._opened():  # makes the file
+            pass
         yield opened
 
 
@@ -77,11 +79,11 @@ def test_a_change_that_fails_is_undone(store: DriftStore):
 def test_another_file_is_refused_and_left_alone(tmp_path: Path):
     path, content = tmp_path / "notes.txt", b"not a database at all, but long enough to tell" * 50
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"cannot use drift state .*notes\.txt"):
-        DriftStore(path)
+    for other, reason in ((path, "not a database"), (tmp_path / "nowhere" / "drift.sqlite", "unable to open")):
+        message = rf"cannot read or write drift state .*{other.name} \(.*{reason}"
+        with pytest.raises(DataError, match=message), DriftStore(other).stream(new_monitor()):
+            pytest.fail("the stream was continued")
     assert path.read_bytes() == content
-    with pytest.raises(DataError, match="nowhere"):
-        DriftStore(tmp_path / "nowhere" / "drift.sqlite")
 
 
 def test_a_store_that_another_process_holds_is_named(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -91,7 +93,8 @@ def test_a_store_that_another_process_holds_is_named(path: Path, monkeypatch: py
         contextlib.closing(DriftStore(path)) as store,
         contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other,
     ):
-        other.execute("BEGIN IMMEDIATE")
+        with store._opened():
+            other.execute("BEGIN IMMEDIATE")
         with pytest.raises(DataError, match=locked), store.stream(new_monitor()):
             pytest.fail("the stream was continued")
         other.execute("ROLLBACK")
@@ -164,15 +167,15 @@ def test_the_stream_goes_on_after_a_restart(moons_detector: Detector, tmp_path: 
 
 
 def test_predictions_that_cannot_be_written_are_kept(moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(drift, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(drift, "SERVICE_LOCK_SECONDS", 0.01)
     traffic = make(moons_detector, drift_state=tmp_path / "drift.sqlite")
     reader = sqlite3.connect(tmp_path / "drift.sqlite", isolation_level=None)
     traffic.record(moons_detector.predict(POINTS[:50]))
     for begin in ("BEGIN IMMEDIATE", "BEGIN"):  # the store cannot be opened; it can, but not be written
         reader.execute(begin)
         reader.execute("SELECT * FROM drift").fetchall()
-        with pytest.raises(DataError, match="locked"):
-            traffic.report()
+        assert "locked" in (traffic.report().problem or "")
+        assert traffic.problem is not None
         reader.execute("ROLLBACK")
         traffic.record(moons_detector.predict(POINTS[50:55]))
     unbroken = make(moons_detector)
@@ -187,19 +190,56 @@ def test_predictions_that_cannot_be_written_are_kept(moons_detector: Detector, t
 
 
 def test_kept_predictions_are_bounded(moons_detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(drift, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(drift, "SERVICE_LOCK_SECONDS", 0.01)
     traffic = make(moons_detector, drift_state=tmp_path / "drift.sqlite")
     other = sqlite3.connect(tmp_path / "drift.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     predictions = moons_detector.predict(POINTS)
     for _ in range(KEPT // len(POINTS) + 2):
         traffic.record(predictions)
-        with pytest.raises(DataError):
-            traffic.flush()
+        traffic.flush()
     other.close()
     report = traffic.report()
     assert report.steps == KEPT
     assert [row.p_value for row in report.recent] == predictions.p_value[-RECENT:].tolist()  # the last ones
+    traffic.close()
+
+
+def test_a_store_that_vanishes_is_reported_and_comes_back(moons_detector: Detector, tmp_path: Path):
+    folder, away = tmp_path / "disk", tmp_path / "away"
+    folder.mkdir()
+    traffic = make(moons_detector, drift_state=folder / "drift.sqlite")
+    traffic.record(moons_detector.predict(POINTS[:50]))
+    assert traffic.report().problem is None
+    folder.rename(away)
+    traffic.record(moons_detector.predict(POINTS[50:80]))
+    for _ in range(2):
+        stale = traffic.report()
+        assert (stale.steps, len(stale.recent)) == (50, 50)
+        assert "cannot read or write drift state" in (stale.problem or "")
+    away.rename(folder)
+    report = traffic.report()
+    assert (report.steps, report.problem, traffic.problem) == (80, None, None)
+    (folder / "drift.sqlite").unlink()  # for good: the stream goes on from memory
+    traffic.record(moons_detector.predict(POINTS[80:90]))
+    traffic.report()
+    assert traffic.report().steps == 90
+    traffic.close()
+    again = make(moons_detector, drift_state=folder / "drift.sqlite")
+    assert again.report().steps == 90
+    again.close()
+
+
+def test_a_store_without_room_is_reported_and_comes_back(moons_detector: Detector, tmp_path: Path):
+    traffic = make(moons_detector, drift_state=tmp_path / "drift.sqlite")
+    traffic.report()
+    connection = traffic._store._connection
+    assert connection is not None
+    connection.execute("PRAGMA max_page_count = 1")
+    for rows in np.array_split(POINTS, 2):
+        traffic.record(moons_detector.predict(rows))
+    assert "disk is full" in (traffic.report().problem or "")
+    assert traffic.report().steps == 500  # through a new connection
     traffic.close()
 
 

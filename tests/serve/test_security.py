@@ -6,7 +6,8 @@ from besnn.serve.security import HEADERS
 
 TOKEN = "correct-horse-battery-staple"
 GUARDED = ["/v1/model", "/v1/examples", "/v1/drift", "/v2", "/v2/models/model", "/v2/models/model/ready", "/metrics"]
-OPEN = ["/", "/static/main.js", "/v2/health/live", "/v2/health/ready", "/openapi.json"]
+GUARDED += ["/openapi.json"]
+OPEN = ["/", "/static/main.js", "/v2/health/live", "/v2/health/ready"]
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +92,10 @@ def test_the_page_answers_head_requests(moons_client: httpx.Client):
     answer = moons_client.head("/")
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("path", ["/v1/model/", "/v2/", "/static", "/v2/health/live/", "/openapi.json/"])
+def test_no_answer_repeats_the_callers_host(moons_client: httpx.Client, path: str):
+    answer = moons_client.get(path, headers={"Host": "elsewhere.example"}, follow_redirects=False)
+    assert answer.status_code == 404
+    assert "elsewhere" not in str(answer.headers) + answer.text

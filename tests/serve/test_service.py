@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -104,13 +105,74 @@ async def test_a_late_answer_is_a_504(moons_detector: Detector):
 
 async def test_images_are_not_decoded_after_the_deadline(digits_detector: Detector):
     large, small = (saved(Image.new("L", (side, side))) for side in (4000, 8))
-    began = time.monotonic()
-    async with client(digits_detector, deadline_seconds=0.5, max_request_pixels=10**10) as http:
-        # as many as there are threads, with work for ten seconds each
+    async with client(digits_detector, deadline_seconds=2, max_request_pixels=10**10) as http:
+        # as many as there are processes, with work for ten seconds each
         late = [http.post("/v1/predict", files=[("images", large)] * 100) for _ in range(2)]
-        responses = [*await asyncio.gather(*late), await http.post("/v1/predict", files=[("images", small)])]
-    assert [response.status_code for response in responses] == [504, 504, 200]
-    assert time.monotonic() - began < 10  # with the threads ended
+        responses = await asyncio.gather(*late, http.post("/v1/predict", json={"inputs": [np.zeros((1, 8, 8)).tolist()]}))
+        responses.append(await http.post("/v1/predict", files=[("images", small)]))
+    assert [response.status_code for response in responses] == [504, 504, 200, 200]
+
+
+async def test_all_requests_share_the_memory_for_decoded_images(digits_detector: Detector):
+    image = saved(Image.new("L", (8, 8)))
+    async with client(digits_detector, max_decoded_bytes=3 * 64) as http:
+        assert outcome(await http.post("/v1/predict", files=[("images", image)] * 4)) == (413, "images-too-large")
+        answers = [http.post("/v1/predict", files=[("images", image)] * 3) for _ in range(4)]
+        statuses = sorted(answer.status_code for answer in await asyncio.gather(*answers))
+        assert statuses[0] == 200
+        assert set(statuses) <= {200, 429}
+        assert (await http.post("/v1/predict", files=[("images", image)] * 3)).status_code == 200
+
+
+class Broken(Slow):
+    """A detector that fails as long as it is broken."""
+
+    is_broken = True
+
+    def predict(self, inputs: np.ndarray) -> Predictions:
+        if self.is_broken:
+            raise RuntimeError("a device error, for instance")
+        return self._detector.predict(inputs)
+
+
+async def test_readiness_follows_the_model(moons_detector: Detector):
+    broken = Broken(moons_detector)
+    async with client(broken) as http:
+        assert (await http.get("/v2/health/ready")).status_code == 200
+        assert (await http.post("/v1/predict", json={"inputs": [[0, 0]]})).status_code == 500
+        for path in ("/v2/health/ready", "/v2/models/model/ready"):
+            assert outcome(await http.get(path)) == (503, "not-ready")
+        assert (await http.get("/v2/health/live")).status_code == 200
+        broken.is_broken = False
+        assert (await http.get("/v2/health/ready")).status_code == 200
+
+
+async def test_a_model_that_hangs_is_not_ready(moons_detector: Detector):
+    slow = Slow(moons_detector)
+    async with client(slow, deadline_seconds=0.2) as http:
+        assert (await http.post("/v1/predict", json={"inputs": [[0, 0]]})).status_code == 504
+        answer = await http.get("/v2/health/ready")
+        assert outcome(answer) == (503, "not-ready")
+        assert "does not answer" in answer.json()["detail"]
+        slow.go.set()
+
+
+async def test_a_lost_drift_state_shows_but_predictions_go_on(moons_detector: Detector, tmp_path: Path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    async with client(moons_detector, drift_state=folder / "drift.sqlite") as http:
+        folder.rename(tmp_path / "away")
+        assert (await http.post("/v1/predict", json={"inputs": [[0, 0]]})).status_code == 200
+        drift = await http.get("/v1/drift")
+        assert drift.status_code == 200
+        assert "cannot read or write drift state" in drift.json()["problem"]
+        assert "besnn_drift_stale 1.0" in (await http.get("/metrics")).text
+        ready = await http.get("/v2/health/ready")
+        assert outcome(ready) == (503, "not-ready")
+        assert str(tmp_path) not in ready.text  # anyone may ask
+        (tmp_path / "away").rename(folder)
+        assert (await http.get("/v2/health/ready")).status_code == 200
+        assert (await http.get("/v1/drift")).json()["steps"] == 1
 
 
 async def test_too_many_bytes_at_once_are_refused(moons_detector: Detector):

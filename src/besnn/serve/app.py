@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import Depends, FastAPI, Response
-from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.staticfiles import StaticFiles
@@ -31,6 +31,7 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.reader.start()
         yield
         await service.close()
 
@@ -40,8 +41,11 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
         description='A classifier that says "I don\'t know this", with a calibrated false-alarm rate.',
         docs_url=None,  # its page loads scripts from other hosts
         redoc_url=None,
+        openapi_url=None,  # the route below needs the token: the description tells the model's name and shape
+        redirect_slashes=False,  # a redirect would repeat the Host that the caller chose
         lifespan=lifespan,
     )
+    app.state.service = service
     app.add_middleware(CatchUnexpected)
     app.add_middleware(SecurityHeaders, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(RequestLog, metrics=service.metrics)  # added last, runs first
@@ -56,7 +60,11 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
     def metrics() -> Response:
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    app.include_router(health_router(), responses=problem_responses(421, 500))
+    @app.get("/openapi.json", include_in_schema=False, dependencies=guards)
+    async def description() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    app.include_router(health_router(service), responses=problem_responses(421, 500, 503))
     app.include_router(v1_router(service, examples or unknown_examples(detector)), dependencies=guards, responses=refusals)
     app.include_router(v2_router(service, infer_request), dependencies=guards, responses=refusals)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

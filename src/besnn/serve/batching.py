@@ -43,6 +43,8 @@ class Batcher:
         self._waiting: deque[_Request] = deque()
         self._waiting_rows = 0
         self._seconds_per_row = 0.0
+        self._began: float | None = None  # when the scorer began with what it is scoring now
+        self.failed = False  # whether the scorer failed on the last inputs that it was given
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
 
@@ -57,6 +59,10 @@ class Batcher:
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work())
         return await request.answer
+
+    def seconds_at_work(self) -> float:
+        """Return for how long the scorer has been scoring the same inputs; 0 if it is idle."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     async def close(self) -> None:
         """Answer all accepted requests, then end the thread."""
@@ -90,9 +96,12 @@ class Batcher:
         def score() -> Predictions:
             return self._score(np.concatenate([request.inputs for request in batch]))
 
+        self._began = time.monotonic()
         try:
             predictions = await asyncio.get_running_loop().run_in_executor(self._thread, score)
+            self._began, self.failed = None, False
         except Exception as error:
+            self._began, self.failed = None, True
             if len(batch) > 1:  # one bad input must not fail the others
                 for request in batch:
                     await self._answer([request])

@@ -4,6 +4,7 @@
 """
 
 import json
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -29,6 +30,9 @@ from besnn.serve.settings import Settings
 LOCK_SECONDS = 30.0
 """How long to wait for another process to finish its change of a store."""
 
+SERVICE_LOCK_SECONDS = 1.0
+"""The same in the service, whose clients wait."""
+
 RECENT = 240
 """How many recent inputs a report lists."""
 
@@ -37,46 +41,79 @@ KEPT = 16_384
 
 ROWS = 65_536
 CELLS = 1000
+_LOG = logging.getLogger(__name__)
 SCHEMA = pa.schema([("score", pa.float32()), ("p_value", pa.float64()), ("is_ood", pa.bool_())])
+
+
+class StoreUnavailableError(DataError):
+    """A store cannot be read or written at the moment."""
 
 
 class DriftStore:
     """A drift monitor's state as JSON in an SQLite file, which several processes change in turn, completely or not at all."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, lock_seconds: float | None = None) -> None:
         self.name = "in memory" if path is None else str(path)
+        self._path, self._lock_seconds = path, LOCK_SECONDS if lock_seconds is None else lock_seconds
         self._lock = threading.Lock()
-        try:
-            self._connection = sqlite3.connect(
-                ":memory:" if path is None else path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._connection.execute("CREATE TABLE IF NOT EXISTS drift (id INTEGER PRIMARY KEY, document TEXT NOT NULL)")
-        except sqlite3.Error as error:
-            raise DataError(f"cannot use drift state {self.name} ({error}): give another file") from None
+        self._connection: sqlite3.Connection | None = None
 
     @contextmanager
     def stream(self, monitor: DriftMonitor) -> Iterator[dict[str, Any]]:
         """Let a monitor continue the stored stream within the block, while other processes wait.
 
-        Yields the stored document, for what should be kept beside the monitor's state.
+        Yields the stored document, for what should be kept beside the monitor's state. After an error of the file the monitor
+        is as before, and the next call opens the file again.
         """
-        with self._lock:
+        with self._opened() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            found = connection.execute("SELECT document FROM drift WHERE id = 1").fetchone()
+            before = found[0] if found else "{}"
+            document = self._restore(monitor, before)
+            started = monitor.state_dict()
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                found = self._connection.execute("SELECT document FROM drift WHERE id = 1").fetchone()
-                before = found[0] if found else "{}"
-                document = self._restore(monitor, before)
                 yield document
                 document["monitor"] = monitor.state_dict()
                 if (after := json.dumps(document)) != before:
-                    self._connection.execute("INSERT OR REPLACE INTO drift VALUES (1, ?)", (after,))
-                self._connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                remedy = "let other processes finish with it, free disk space, or give another file"
-                raise DataError(f"cannot read or write drift state {self.name} ({error}): {remedy}") from None
-            finally:
-                if self._connection.in_transaction:
+                    connection.execute("INSERT OR REPLACE INTO drift VALUES (1, ?)", (after,))
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                monitor.load_state_dict(started)
+                raise
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Hold the file open for one change, which is undone unless it was committed."""
+        remedy = "let other processes finish with it, free disk space, or give another file"
+        if not self._lock.acquire(timeout=self._lock_seconds):
+            raise StoreUnavailableError(f"cannot read or write drift state {self.name} (it is locked): {remedy}")
+        try:
+            self._connection = self._connection or self._connect()
+            yield self._connection
+        except sqlite3.Error as error:
+            self._disconnect()
+            raise StoreUnavailableError(f"cannot read or write drift state {self.name} ({error}): {remedy}") from None
+        finally:
+            if self._connection is not None and self._connection.in_transaction:
+                with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
+            self._lock.release()
+
+    def _connect(self) -> sqlite3.Connection:
+        file = ":memory:" if self._path is None else self._path
+        connection = sqlite3.connect(file, timeout=self._lock_seconds, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("CREATE TABLE IF NOT EXISTS drift (id INTEGER PRIMARY KEY, document TEXT NOT NULL)")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
 
     def _restore(self, monitor: DriftMonitor, text: str) -> dict[str, Any]:
         try:
@@ -92,7 +129,7 @@ class DriftStore:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._connection.close()
+            self._disconnect()
 
 
 class RecentInput(BaseModel):
@@ -115,6 +152,7 @@ class DriftReport(BaseModel):
     ood_rate_interval: tuple[float, float] = Field(description="Exact 95 % confidence interval of that rate.")
     window: int = Field(description="How many recent inputs the rate is measured over.")
     recent: list[RecentInput] = Field(description=f"Up to {RECENT} recent inputs, oldest first.")
+    problem: str | None = Field(default=None, description="Why this is not up to date; null if it is.")
 
 
 class Traffic:
@@ -124,9 +162,14 @@ class Traffic:
         self._monitor = DriftMonitor.from_calibration(
             threshold.scores, threshold.threshold, alarm_level=settings.drift_alarm_level, window=settings.drift_window
         )
-        self._store = DriftStore(settings.drift_state)
+        self._store = DriftStore(settings.drift_state, SERVICE_LOCK_SECONDS)
         self._pending: deque[NDArray[np.float64]] = deque()  # each [3, n]: scores, p-values, whether unknown
-        self.report()  # fails now, and not at the first input, if the state does not fit the model
+        self._latest = self._describe([])
+        self.problem: str | None = None
+        try:
+            self._refresh()  # fails now, and not at the first input, if the state does not fit the model
+        except StoreUnavailableError as error:
+            self._note(error)
 
     def record(self, predictions: Predictions) -> None:
         """Record predictions, without waiting for other workers."""
@@ -138,7 +181,17 @@ class Traffic:
             self.report()
 
     def report(self) -> DriftReport:
-        """Return the state of the stream, all recorded predictions included; if that fails, they are kept for the next call."""
+        """Return the state of the stream, all recorded predictions included.
+
+        If the store fails, the answer is the last known state with the reason, and the predictions are kept for the next call.
+        """
+        try:
+            self._refresh()
+        except DataError as error:
+            self._note(error)
+        return self._latest.model_copy(update={"problem": self.problem})
+
+    def _refresh(self) -> None:
         taken = np.empty((3, 0))
         try:
             with self._store.stream(self._monitor) as document:
@@ -146,18 +199,27 @@ class Traffic:
                 columns = p_values, is_ood.astype(bool), self._monitor.update(scores)
                 newest = zip(*(column[-RECENT:].tolist() for column in columns), strict=True)
                 document["recent"] = [*document.get("recent", []), *newest][-RECENT:]
-                status = self._monitor.status()
+                latest = self._describe(document["recent"])
         except DataError:
             kept = np.concatenate([taken, self._take()], axis=1)[:, -KEPT:]
             if kept.size:
                 self._pending.appendleft(kept)
             raise
+        self._latest, self.problem = latest, None
+
+    def _note(self, error: DataError) -> None:
+        if self.problem is None:
+            _LOG.error("drift state not written", extra={"fields": {"reason": str(error)}})
+        self.problem = str(error)
+
+    def _describe(self, recent: Iterable[tuple[float, bool, float]]) -> DriftReport:
+        status = self._monitor.status()
         return DriftReport(
             **asdict(status),
             alarm=status.alarm,
             alarm_level=self._monitor.alarm_level,
             window=self._monitor.window,
-            recent=[RecentInput(p_value=p, is_ood=ood, log_martingale=log) for p, ood, log in document["recent"]],
+            recent=[RecentInput(p_value=p, is_ood=ood, log_martingale=log) for p, ood, log in recent],
         )
 
     def _take(self) -> NDArray[np.float64]:

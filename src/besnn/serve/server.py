@@ -1,26 +1,31 @@
-"""Running the service: its socket, its HTTP protocol and its worker processes.
+"""Running the service: its socket, and its worker processes.
 
-A new worker process imports this module before it can answer its supervisor, so it imports nothing heavy at the top.
+A new worker process imports this module before anything else, so it imports nothing heavy at the top.
 """
 
 import gc
 import hashlib
 import logging
+import multiprocessing
+import multiprocessing.connection
 import os
+import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.supervisors import Multiprocess
 
 from besnn.errors import DataError
+from besnn.serve.connections import Connection, Server
 from besnn.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,11 +34,10 @@ if TYPE_CHECKING:
     from besnn.detector import Detector
     from besnn.serve.examples import Example
 
-MAX_HEAD_BYTES = 64 * 1024
-
-_GRACE_SECONDS = 5  # how much longer than the deadline a stopping service waits for its last answers
-_SILENT_SECONDS = 60  # how long a worker may fail to answer its supervisor before it is replaced
+_SPARE_DESCRIPTORS = 64  # for files, and for connections that are just being closed
+_KILL_SECONDS = 2.0  # how much longer than its last requests a stopping worker may take
 _SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # the folder through which workers share their counts
+_METRICS_BYTES = 2**20  # as much as prometheus_client begins with
 _LOG = logging.getLogger(__name__)
 
 
@@ -54,13 +58,14 @@ def run(
     from besnn.serve.telemetry import log_to_standard_error
 
     app = create_app(detector, settings, examples)  # reports what does not fit before any process is started
+    if (problem := app.state.service.traffic.problem) is not None:
+        raise DataError(problem)
     log_to_standard_error()
     if workers == 1:
         freeze_objects()
-        uvicorn.Server(_config(lambda: app, settings)).run([listener])
+        serve(lambda: app, settings, [listener])
         return
-    with tempfile.TemporaryDirectory(prefix="besnn-serve-") as folder:
-        os.environ[_SHARED_METRICS] = folder
+    with tempfile.TemporaryDirectory(prefix="besnn-serve-", ignore_cleanup_errors=True) as folder:
         shared = settings.model_copy(update={"drift_state": settings.drift_state or Path(folder) / "drift.sqlite"})
         make_app = WorkerApp(
             model=model,
@@ -69,24 +74,91 @@ def run(
             examples=[example.model_dump() for example in examples],
             threads=max(1, (os.cpu_count() or 1) // workers),
             device=str(detector.device),
+            metrics=Path(folder),
         )
-        supervisor = Supervisor(_config(make_app, settings, workers), [listener])
-        try:
-            supervisor.run()
-        finally:
-            del os.environ[_SHARED_METRICS]
-    if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
-        raise DataError("a worker could not start (see the log), so all were stopped: start the service again")
+        Supervisor(make_app, listener, workers).run()
 
 
-class Supervisor(Multiprocess):
-    """uvicorn's supervisor, except that the end of a worker also ends the wait for that worker's answer."""
+class Supervisor:
+    """Keeps a number of worker processes running, all of which accept connections from one socket."""
 
-    def keep_subprocess_alive(self) -> None:
-        """Replace workers that have ended or do not answer."""
-        for worker in self.processes:
-            worker.child_conn.close()  # this process's copy of the worker's end, which would keep the pipe open
-        super().keep_subprocess_alive()
+    def __init__(self, make_app: "WorkerApp", listener: socket.socket, workers: int) -> None:
+        self._make_app, self._listener, self._count = make_app, listener, workers
+        self._workers: list[SpawnProcess] = []
+
+    def run(self) -> None:
+        """Replace workers that end, until this process is told to stop; raise a DataError if a worker cannot start."""
+        told, tell = socket.socketpair()
+        with told, tell:
+            tell.setblocking(False)
+            earlier = [(each, signal.signal(each, lambda *_: None)) for each in (signal.SIGINT, signal.SIGTERM)]
+            earlier_descriptor = signal.set_wakeup_fd(tell.fileno())
+            try:
+                self._workers = [self._start() for _ in range(self._count)]
+                while not self._failed() and not self._is_told(told):
+                    self._workers = [each if each.exitcode is None else self._start() for each in self._workers]
+            finally:
+                self._stop()
+                signal.set_wakeup_fd(earlier_descriptor)
+                for each, handler in earlier:
+                    signal.signal(each, handler)
+        if self._failed():
+            raise DataError("a worker could not start (see the log), so all were stopped: start the service again")
+
+    def _is_told(self, told: socket.socket) -> bool:
+        """Wait for a signal or the end of a worker; return whether it was a signal."""
+        return told in multiprocessing.connection.wait([told, *(each.sentinel for each in self._workers)])
+
+    def _failed(self) -> bool:
+        return any(each.exitcode == STARTUP_FAILURE for each in self._workers)
+
+    def _start(self) -> SpawnProcess:
+        worker = multiprocessing.get_context("spawn").Process(target=_work, args=(self._make_app, self._listener))
+        worker.start()
+        return worker
+
+    def _stop(self) -> None:
+        self._listener.close()  # so that nobody can connect once the workers have closed theirs
+        for worker in self._workers:
+            worker.terminate()
+        until = time.monotonic() + _stopping_seconds(self._make_app.settings) + _KILL_SECONDS
+        for worker in self._workers:
+            worker.join(max(0.0, until - time.monotonic()))
+            worker.kill()
+            worker.join()
+
+
+def _work(make_app: "WorkerApp", listener: socket.socket) -> None:
+    serve(make_app, make_app.settings, [listener])
+
+
+def serve(make_app: "Callable[[], FastAPI]", settings: Settings, listeners: list[socket.socket]) -> None:
+    """Answer requests in this process until it is told to stop."""
+    protocol: Any = partial(Connection, seconds=settings.deadline_seconds, most=_most_connections(settings))
+    config = uvicorn.Config(
+        make_app,
+        factory=True,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        http=protocol,
+        ws="none",
+        timeout_graceful_shutdown=_stopping_seconds(settings),
+    )
+    Server(config).run(listeners)
+
+
+def _stopping_seconds(settings: Settings) -> int:
+    """Return how long a stopping service waits for its last answers."""
+    return max(1, round(settings.deadline_seconds))
+
+
+def _most_connections(settings: Settings) -> int:
+    if sys.platform == "win32":
+        return settings.max_connections
+    import resource
+
+    return max(1, min(settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_DESCRIPTORS))
 
 
 @dataclass(frozen=True)
@@ -99,12 +171,16 @@ class WorkerApp:
     examples: list[dict[str, Any]]  # as plain values: their class is slow to import
     threads: int
     device: str
+    metrics: Path | None = None  # the folder through which workers share their counts
 
     def __call__(self) -> "FastAPI":
         """Return the service, or end the process if the file no longer holds the same model."""
+        unshared = None if self.metrics is None else share_metrics(self.metrics)
         from besnn.serve.telemetry import log_to_standard_error
 
         log_to_standard_error()
+        if unshared is not None:
+            _LOG.error("metrics of this worker alone", extra={"fields": {"reason": unshared}})
         try:
             detector = self._load()
         except DataError as error:
@@ -133,29 +209,22 @@ class WorkerApp:
         return Detector.from_bytes(content)
 
 
-class LimitedHeads(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with a limit on the request line and headers; the application limits only what follows."""
+def share_metrics(folder: Path) -> str | None:
+    """Keep this process's counts in files that other workers read; must run before prometheus_client is imported.
 
-    _in_head, _ended, _unfinished = True, False, 0
-
-    def on_headers_complete(self) -> None:
-        """Note that the body follows."""
-        self._in_head, self._unfinished = False, 0
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """Note that the next request's head follows."""
-        super().on_message_complete()
-        self._in_head, self._ended = True, True
-
-    def data_received(self, data: bytes) -> None:
-        """Handle received data; data in which a request ended do not count towards the next head."""
-        self._ended = False
-        super().data_received(data)
-        if self._in_head and not self._ended:
-            self._unfinished += len(data)
-            if self._unfinished > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response(f"the request line and headers are longer than {MAX_HEAD_BYTES} bytes")
+    Returns why that cannot be. The files are filled first, because prometheus_client maps them into memory: on a full disk, the
+    first write to a part that is not there yet would kill the process.
+    """
+    files = [folder / f"{kind}_{os.getpid()}.db" for kind in ("counter", "histogram")]
+    try:
+        for file in files:
+            file.write_bytes(bytes(_METRICS_BYTES))
+    except OSError as error:
+        for file in files:
+            file.unlink(missing_ok=True)
+        return error.strerror or "unknown"
+    os.environ[_SHARED_METRICS] = str(folder)
+    return None
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -180,18 +249,3 @@ def freeze_objects() -> None:
     """Exempt all present objects, which live as long as the process, from garbage collection: scanning them takes time."""
     gc.collect()
     gc.freeze()
-
-
-def _config(make_app: Callable[[], "FastAPI"], settings: Settings, workers: int = 1) -> uvicorn.Config:
-    return uvicorn.Config(
-        make_app,
-        factory=True,
-        workers=workers,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        http=LimitedHeads,
-        ws="none",
-        timeout_graceful_shutdown=int(settings.deadline_seconds) + _GRACE_SECONDS,
-        timeout_worker_healthcheck=_SILENT_SECONDS,
-    )

@@ -4,16 +4,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from threading import Event
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
+
+import numpy as np
 
 from besnn.detector import Detector, Predictions
 from besnn.errors import NotReadyError
+from besnn.serve.allowance import Allowance, Budget
 from besnn.serve.batching import Batcher
 from besnn.serve.bodies import BodyLimits
 from besnn.serve.drift import Traffic
-from besnn.serve.inputs import InputReader, Inputs
+from besnn.serve.inputs import DECODERS, InputReader, Inputs
 from besnn.serve.problems import Problem
 from besnn.serve.settings import Settings
 from besnn.serve.telemetry import Metrics
@@ -35,29 +37,50 @@ class Service:
             raise NotReadyError("the detector is not calibrated: calibrate it with held-out inputs before serving it")
         self.detector, self.settings, self.threshold = detector, settings, detector.threshold
         self.bodies = BodyLimits(settings)
+        self._decoded = Budget(settings.max_decoded_bytes)
         self.reader = InputReader(detector.input_shape, settings, detector.preprocessing.short_side)
         self.traffic = Traffic(self.threshold, settings)
         self.metrics = Metrics(self.threshold, self.traffic.report)
         self._batcher = Batcher(detector.predict, settings.max_batch_rows, settings.max_waiting_rows, self.metrics.batch)
-        self._parsers = ThreadPoolExecutor(_PARSERS, thread_name_prefix="parsing")  # few: decoded images need memory
+        self._parsers = ThreadPoolExecutor(_PARSERS, thread_name_prefix="parsing")
+        self._decoding = ThreadPoolExecutor(DECODERS, thread_name_prefix="decoding")
         self._flushing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def deadline(self) -> AsyncIterator[Event]:
-        """Limit the time that a client waits for the block; yield an event that is set when the block has ended."""
-        expired = Event()
+    async def deadline(self) -> AsyncIterator[Allowance]:
+        """Limit the time that a client waits for the block; yield what the block may use."""
         try:
-            async with asyncio.timeout(self.settings.deadline_seconds):
-                yield expired
+            with Allowance(self._decoded).until_done() as allowance:
+                async with asyncio.timeout(self.settings.deadline_seconds):
+                    yield allowance
         except TimeoutError:
             detail = f"there was no answer within {self.settings.deadline_seconds:g} s: try again, or send fewer inputs"
             raise Problem(504, "deadline-exceeded", detail) from None
-        finally:
-            expired.set()
 
-    async def read(self, read: Callable[[], T], *, quick: bool) -> T:
-        """Call a function that reads a body: at once if it is quick, else in a thread, so that other requests go on."""
-        return read() if quick else await asyncio.get_running_loop().run_in_executor(self._parsers, read)
+    async def read(self, read: Callable[[], T], *, quick: bool, images: bool = False) -> T:
+        """Call a function that reads a body: at once if it is quick, else in a thread, so that other requests go on.
+
+        Images have threads of their own, because decoding them can take long.
+        """
+        threads = self._decoding if images else self._parsers
+        return read() if quick else await asyncio.get_running_loop().run_in_executor(threads, read)
+
+    async def require_ready(self) -> None:
+        """Raise a problem that says what fails, after another attempt."""
+        if self._batcher.failed:
+            kind = np.uint8 if self.reader.is_image else np.float32
+            with suppress(Exception):
+                async with asyncio.timeout(self.settings.deadline_seconds):
+                    await self._batcher.submit(np.zeros((1, *self.detector.input_shape), kind))
+        if self.traffic.problem is not None:
+            await asyncio.to_thread(self.traffic.report)
+        reasons = {
+            "the model fails: see the log": self._batcher.failed,
+            "the model does not answer": self._batcher.seconds_at_work() > self.settings.deadline_seconds,
+            "the drift state cannot be read or written: see /v1/drift": self.traffic.problem is not None,
+        }
+        if any(reasons.values()):
+            raise Problem(503, "not-ready", "; ".join(reason for reason, holds in reasons.items() if holds))
 
     async def predict(self, inputs: Inputs, *, observe: bool = True) -> Predictions:
         """Predict inputs `[n, ...]`, together with those of other requests; with `observe` they count as traffic."""
@@ -74,8 +97,10 @@ class Service:
         await self._batcher.close()
         if self._flushing is not None:
             self._flushing.cancel()
+        self.reader.close()
         await asyncio.to_thread(self.traffic.close)
         self._parsers.shutdown()
+        self._decoding.shutdown()
 
     async def _flush_soon(self) -> None:
         await asyncio.sleep(FLUSH_SECONDS)

@@ -82,6 +82,9 @@ class _DriftCollector(Collector):
         report = self._report()
         yield GaugeMetricFamily("besnn_drift_log_martingale", "Log of the evidence for drift.", value=report.log_martingale)
         yield GaugeMetricFamily("besnn_drift_alarm", "1 once the drift alarm was raised.", value=float(report.alarm))
+        yield GaugeMetricFamily(
+            "besnn_drift_stale", "1 if the drift state cannot be read.", value=float(report.problem is not None)
+        )
         yield GaugeMetricFamily("besnn_drift_steps", "Inputs that the drift monitor has seen.", value=report.steps)
         if report.ood_rate is not None:
             yield GaugeMetricFamily("besnn_ood_rate", "Share of unknown inputs among recent ones.", value=report.ood_rate)

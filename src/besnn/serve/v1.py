@@ -162,17 +162,17 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
     )
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         async with service.bodies.limited(request) as limited:
-            kind, quick = media_type(limited), False
+            kind, quick, images = media_type(limited), False, reader.is_image
             if kind == JSON:
                 body = await limited.body()
-                read, quick = partial(reader.from_json, body), reader.is_quick(body)
+                read, quick, images = partial(reader.from_json, body), reader.is_quick(body), reader.holds_files(body)
             elif kind == MULTIPART and reader.is_image:
                 read = partial(reader.from_multipart, await limited.body(), request.headers["content-type"])
             else:
                 expected = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
                 raise Problem(415, "media-type-unsupported", f"send the body as {expected}, and say so in Content-Type")
-            async with service.deadline() as expired:
-                inputs = await service.read(partial(read, expired), quick=quick)
+            async with service.deadline() as allowance:
+                inputs = await service.read(partial(read, allowance), quick=quick, images=images)
                 predictions = await service.predict(inputs, observe=query.observe)
                 if query.fdr is not None:
                     predictions = predictions.control_fdr(query.fdr)

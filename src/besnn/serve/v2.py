@@ -115,8 +115,8 @@ def infer_request_model(reader: InputReader) -> type[BaseModel]:
     )
 
 
-def health_router() -> APIRouter:
-    """Make the health checks, which need no token; the model is loaded before the first request arrives."""
+def health_router(service: Service) -> APIRouter:
+    """Make the health checks, which need no token: live if there is an answer at all, ready if nothing is known to fail."""
     router = APIRouter(prefix="/v2/health", tags=["Open Inference Protocol"])
 
     @router.get("/live", summary="Whether the service is running")
@@ -125,6 +125,7 @@ def health_router() -> APIRouter:
 
     @router.get("/ready", summary="Whether the service is ready")
     async def ready() -> dict[str, bool]:
+        await service.require_ready()
         return {"ready": True}
 
     return router
@@ -161,8 +162,9 @@ def _model_router(service: Service, request_model: type[BaseModel]) -> APIRouter
     async def describe_model() -> ModelMetadata:
         return metadata
 
-    @router.get("/ready", summary="Whether the model is ready")
+    @router.get("/ready", summary="Whether the model is ready", responses=problem_responses(503))
     async def model_ready() -> dict[str, bool]:
+        await service.require_ready()
         return {"ready": True}
 
     @router.post(
