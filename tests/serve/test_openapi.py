@@ -80,8 +80,9 @@ def test_known_data_is_not_in_the_description_that_anybody_may_read(data: str, r
 
 def test_a_token_is_part_of_the_description_where_there_is_one(moons_detector: Detector, start, moons_client: httpx.Client):
     assert "securitySchemes" not in moons_client.get("/openapi.json").json()["components"]
-    with start(moons_detector, token="correct-horse-battery-staple") as client:
-        described = client.get("/openapi.json").json()
+    token = "correct-horse-battery-staple"
+    with start(moons_detector, token=token) as client:
+        described = client.get("/openapi.json", headers={"Authorization": f"Bearer {token}"}).json()
     assert described["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert described["paths"]["/v1/predict"]["post"]["security"] == [{"HTTPBearer": []}]
     assert "security" not in described["paths"]["/v2/health/live"]["get"]
