@@ -19,10 +19,7 @@ EXAMPLES = (
     *("two_moons", "own_table", "own_images", "wrap_network", "false_alarm_rate", "label_sets", "drift_alarm"),
     *("service_client", "onnx_runtime", "own_score"),
 )
-PACKAGES = (
-    *("besnn", "besnn.data", "besnn.layers", "besnn.model", "besnn.objective", "besnn.baselines", "besnn.recipe"),
-    *("besnn.training", "besnn.detection", "besnn.evaluation", "besnn.wrapping", "besnn.serve"),
-)
+PACKAGES = re.findall(r"api/(besnn[\w.]*)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 NAMES = {
     package: [name for name in importlib.import_module(package).__all__ if not name.startswith("_")] for package in PACKAGES
 }
