@@ -212,6 +212,11 @@ def training_mode(network):
         (lambda network: nn.Sequential(network[0], nn.Unflatten(1, (2, 64))), "the network returns torch.float32 [16, 2, 64]"),
         (lambda network: nn.Conv2d(3, 4, 3), "the network fails on torch.float32 inputs [16, 1, 8, 8]"),
         (lambda network: "network.pt", "the network is a str: pass a torch.nn.Module"),
+        (lambda network: torch.compile(network, backend="eager"), "the network is compiled, which hides its layers: pass"),
+        (
+            lambda network: torch.jit.script(nn.Linear(2, 2)),
+            "the network is scripted, which hides its layers: pass the module that it was made of",
+        ),
     ],
 )
 def test_what_cannot_be_wrapped_gets_one_line(changed, message, network, digits):
@@ -245,6 +250,15 @@ def test_wrong_arguments_get_one_line(arguments, message, network, digits):
 def test_float_images_are_refused(network, digits):
     with pytest.raises(InputError, match=r"dtype float32: pass pixels from 0 to 255 as uint8"):
         wrap(network, digits.inputs.astype(np.float32), digits.labels)
+
+
+def test_a_layer_that_is_the_same_for_all_inputs_does_not_count(network, digits):
+    dead = nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 3, padding=1)), network).eval()
+    nn.init.zeros_(dead[0][0].weight)
+    nn.init.ones_(dead[0][0].bias)
+    dead[0].register_forward_hook(lambda module, arguments, output: arguments[0])  # the network gets the images all the same
+    detector = wrap(dead, list(digits.inputs), digits.labels, layers=["0.0", "1.3:input"], score="combined")
+    assert detector.layer == "1.3:input"
 
 
 def test_layers_can_be_named(network, digits):

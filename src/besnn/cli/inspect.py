@@ -23,7 +23,7 @@ def inspect(model: Model, json: Json = False) -> None:
     detector = load_detector(model)
     recipe = None if detector.recipe is None else detector.recipe.model_dump(mode="json")
     origin = detector.provenance
-    version = origin.get("versions", {}).get("besnn")
+    version, made = origin.get("versions", {}).get("besnn"), "wrapped" if "network" in origin else "trained"
     facts = {"file": str(model), "bytes": os.path.getsize(model), **facts_of(detector), "recipe": recipe, "provenance": origin}
     sentences = [
         f"{model} ({facts['bytes']:,} bytes)",
@@ -31,7 +31,7 @@ def inspect(model: Model, json: Json = False) -> None:
         *measured_in_words(origin.get("measured", {})),
         f"recipe       {'none: ' + origin.get('network', 'a network of its own') if recipe is None else recipe['name']}",
         f"data         {', '.join(origin.get('data', {})) or 'not recorded'}",
-        f"trained      {origin.get('date', 'not recorded')}, besnn {version or 'not recorded'}, "
+        f"{made}      {origin.get('date', 'not recorded')}, besnn {version or 'not recorded'}, "
         f"commit {origin.get('commit') or 'not recorded'}",
     ]
     announce(facts, sentences, as_json=json, quiet=False)
@@ -63,10 +63,11 @@ def facts_of(detector: "Detector") -> dict[str, Any]:
 def in_words(facts: Mapping[str, Any]) -> list[str]:
     """Return the facts about a detector, one line each."""
     mirror = " (every second one sees mirror images)" if facts["mirror"] else ""
+    size = f", {facts['parameters']:,} parameters" if facts["parameters"] else ""  # an ONNX graph's are not counted
     names = facts["class_names"]
     more = f" and {len(names) - _SHOWN_CLASSES} more" if len(names) > _SHOWN_CLASSES else ""
     return [
-        f"method       {facts['method']}, {count(facts['members'], 'member')}{mirror}, {facts['parameters']:,} parameters",
+        f"method       {facts['method']}, {count(facts['members'], 'member')}{mirror}{size}",
         f"inputs       {_inputs(facts['input_shape'])}",
         f"classes      {len(names)}: {', '.join(names[:_SHOWN_CLASSES])}{more}",
         f"score        {_score(facts['score'], facts['layer'])}",

@@ -123,7 +123,8 @@ def wrap(
     detector.save(output)
     announce(*_outcome(detector, output), as_json=json, quiet=quiet)
     if held_out is None:
-        note("no --held-out data: the false-alarm rate holds if the network was not trained on DATA", quiet=quiet)
+        trained_on = network if data is None else data
+        note(f"no --held-out data: the false-alarm rate holds if the network was not trained on {trained_on}", quiet=quiet)
 
 
 def _network(path: Path) -> tuple["nn.Module | None", tuple[int, ...], bytes | None]:
@@ -240,6 +241,7 @@ def _outcome(detector: "Detector", output: Path) -> tuple[dict[str, Any], list[s
     words = in_words(facts)
     if (accuracy := detector.provenance.get("accuracy")) is not None:
         facts["accuracy"] = accuracy
-        words.append(f"accuracy     {100 * accuracy:.1f} % of the labels; if that is low, check --mean, --std and --classes")
+        checks = "--classes" if len(detector.input_shape) == 1 else "--mean, --std and --classes"
+        words.append(f"accuracy     {100 * accuracy:.1f} % of the labels; if that is low, check {checks}")
     words += [f"auroc        {table[name]:.4f} on made-up outliers by {name}" for name in best]
     return facts, [*words, f"wrote {output}: try {command_line('besnn', 'score', output, 'INPUT', '-o', 'scores.csv')}"]

@@ -15,6 +15,10 @@ def device_of(network: nn.Module) -> torch.device:
     """Return the device of a network's weights."""
     if not isinstance(network, nn.Module):
         raise InputError(f"the network is a {type(network).__name__}: pass a torch.nn.Module that returns logits")
+    compiled = hasattr(network, "_orig_mod")  # by torch.compile
+    if compiled or isinstance(network, torch.jit.ScriptModule):
+        kind = "compiled" if compiled else "scripted"
+        raise InputError(f"the network is {kind}, which hides its layers: pass the module that it was made of")
     return next((value.device for value in (*network.parameters(), *network.buffers())), torch.device("cpu"))
 
 

@@ -79,7 +79,7 @@ class ScoreFit:
         if score == AUTO:
             name = self.best()
         elif score == COMBINED and detector.scoring.combined is None:
-            raise InputError("score='combined' is not possible: a score is the same for all held-out inputs")
+            raise InputError("score='combined' is not possible: all scores are the same for all held-out inputs")
         elif score not in detector.scoring.names:  # the network has no linear head: its last layer stands in
             name = self._at_last_layer(score)
         detector.scoring = detector.scoring.keep(name)
@@ -167,11 +167,9 @@ class ScoreFit:
 
     def _combined(self) -> CombinedScore | None:
         neighbours = [name for name in self.detector.scoring.densities if density_kind(name) == NEIGHBOUR and "+" not in name]
-        reference = self.detector.scores(self._held_out(), [LOGITS, *neighbours])
-        if any(np.ptp(scores) == 0 for scores in reference.values()):
-            return None
-        parts = {name: torch.from_numpy(scores) for name, scores in reference.items()}
-        return CombinedScore(parts, dict.fromkeys(neighbours, BEYOND))
+        found = self.detector.scores(self._held_out(), [LOGITS, *neighbours])
+        parts = {name: torch.from_numpy(scores) for name, scores in found.items() if np.ptp(scores) > 0}
+        return CombinedScore(parts, dict.fromkeys(neighbours, BEYOND)) if parts else None
 
     def _at_last_layer(self, score: str) -> str:
         at_layers = [name for name in self.detector.scoring.names if density_kind(name) == score and "+" not in name]

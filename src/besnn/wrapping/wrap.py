@@ -135,11 +135,10 @@ def _as_data(images: Array | Data, labels: Array | Sequence[int] | None, class_n
 
 def _are_tokens(images: Array | Data) -> bool:
     """Return whether inputs are tokens: whole numbers `[n, length]`."""
-    return (
-        not isinstance(images, Dataset | StreamingFolder)
-        and as_numpy(images[:1], "images").dtype.kind in "iu"
-        and images.ndim == 2
-    )
+    if isinstance(images, Dataset | StreamingFolder):
+        return False
+    few = as_numpy(images[:1], "images")
+    return few.ndim == 2 and few.dtype.kind in "iu"
 
 
 def _preprocessing(data: Data, tokens: bool, given: object, **numbers: Any) -> Preprocessing:
