@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -170,6 +171,34 @@ def scale(json: Json = None, quiet: Quiet = False) -> None:
     from benchmarks.scale import measure_costs
 
     _write(measure_costs(), json, quiet)
+
+
+@app.command("table-suite")
+def table_suite(
+    half: Annotated[str, typer.Option(help="development, on which settings may be chosen, or reported.")] = "development",
+    detectors: Annotated[list[str] | None, typer.Option("--detector", metavar="NAME", help="Only this one; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; repeatable.")] = None,
+    seeds: Annotated[int, typer.Option(help="How often each is fitted.", min=1)] = 5,
+    jobs: Annotated[int, typer.Option(help="Processes at a time.", min=1)] = 1,
+    data_dir: DataDir = None,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare besnn with other detectors on tables that need no download; an existing record is updated."""
+    from benchmarks.tables.detectors import DETECTORS
+    from benchmarks.tables.suite import HALVES, run_suite
+    from besnn.checks import check_choice
+    from besnn.training.record import read_record
+
+    check_choice("half", half, HALVES)
+    for name in detectors or ():
+        check_choice("detector", name, DETECTORS)
+    for name in only or ():
+        check_choice("table", name, HALVES[half])
+    earlier = read_record(json) if json is not None and json.is_file() else {}
+    keep = partial(_write, path=json, quiet=True)
+    record = run_suite(half, detectors or list(DETECTORS), seeds, jobs, data_dir, earlier, _say(quiet), keep, only or ())
+    _write(record, json, quiet)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from besnn.data import Dataset, Inputs
 from besnn.data.dataset import split_indices, varies_within_classes
 from besnn.data.rows import Rounding, rows_from_array
 from besnn.detection import ConformalThreshold, p_values
+from besnn.detection.conformal import least_scores
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
@@ -36,6 +37,7 @@ IMAGES: dict[str, Any] = {  # the settings for images; those for tables are the 
     },
     "score": {"name": "nearest-neighbour", "densities": ("nearest-neighbour", "class-gaussian"), "neighbour": 10},
 }
+ALPHA = 0.05  # the false-alarm rate that the detector decides at
 LEAST_REFERENCE = 2  # validation rows to combine scores with
 ROUNDING = 1e-5  # of scores, relative to the largest
 
@@ -136,7 +138,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.detector_.integer_labels = self.classes_.dtype.kind in "iu"
         self.calibration_scores_ = self.detector_.score(inputs[held_out])
         with contextlib.suppress(InputError):  # too few rows for this rate
-            self.detector_.threshold = ConformalThreshold(self.calibration_scores_, alpha=0.05)
+            self.detector_.threshold = ConformalThreshold(self.calibration_scores_, ALPHA)
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -295,8 +297,13 @@ def _given(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to calibrate on, drawn without regard to class as the guarantee requires, and all others."""
-    count = round(share * rows)
+    """Return the rows to calibrate on, drawn without regard to class as the guarantee requires, and all others.
+
+    Few rows are shared out as on the command line: a false-alarm rate of 0.05 needs 19 of them, up to half of all.
+    """
+    count, least = round(share * rows), least_scores(ALPHA)
+    if 0 < count < least <= rows // 2:
+        count = least
     if count < 2:
         return np.arange(0), np.arange(rows)
     held_out, rest = split_indices(rows, [count], seed=seed)

@@ -99,6 +99,13 @@ class Dataset:
         return align_classes(self, class_names)
 
 
+def joined(one: Dataset, other: Dataset) -> Dataset:
+    """Return the rows of two parts of one labelled data set, without their weights."""
+    assert one.labels is not None and other.labels is not None
+    inputs, labels = np.concatenate([one.inputs, other.inputs]), np.concatenate([one.labels, other.labels])
+    return replace(one, inputs=inputs, labels=labels, weights=None)
+
+
 def align_classes(data: Labelled, class_names: Sequence[str]) -> Labelled:
     """Renumber the labels of a data set or folder to the order of `class_names`, the classes that a model was trained on."""
     if data.labels is None or data.class_names == tuple(class_names):

@@ -10,6 +10,7 @@ from besnn.checks import as_floating
 from besnn.errors import InputError
 
 UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
+LEAST_UPPER = 10  # but from at least so many, up to a third: the excess of one or two says little
 RESOLUTION = 1 / 256  # smallest distance of two knots, as a share of the range of the middle 90 % of reference scores
 ROUNDING = 1e-5  # smallest resolution, as a share of the largest reference score
 FAR = (
@@ -38,7 +39,7 @@ class TailProbability:
         self.knots = _distinct(self.reference, gap)
         at_least = n - torch.searchsorted(self.reference, self.knots)
         self.surprises = -((1 + at_least).to(self.knots.dtype) / (n + 1)).log()
-        upper = self.reference[-1 - math.ceil(UPPER_SHARE * n) :]
+        upper = self.reference[-1 - max(math.ceil(UPPER_SHARE * n), min(LEAST_UPPER, n // 3)) :]
         # Where the highest scores tie they have no excess: take the mean slope of the whole range instead.
         whole = (self.knots[-1] - self.knots[0]) / self.surprises[-1]
         self.scale = torch.where(upper[-1] > upper[0], (upper[1:] - upper[0]).mean(), whole).clamp_min(gap)

@@ -1,21 +1,24 @@
 """Fit a detector's scores, and choose among them without looking at any real outlier."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from besnn.data import Dataset, made_up_outliers
+from besnn.data.dataset import joined
 from besnn.detection import DENSITIES, CombinedScore, Density, ScoreSet, scores_for
 from besnn.detection.combined import FAR as BEYOND
-from besnn.detection.densities import DensitySettings, LayerDensity, name_at_layer
+from besnn.detection.densities import DensitySettings, LayerDensity, density_kind, name_at_layer
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
 from besnn.model import InferenceNetwork, OODClassifier
-from besnn.model.feature_layers import OUTPUT, existing_layers, layer_groups
+from besnn.model.feature_layers import INPUTS, OUTPUT, existing_layers, layer_groups
 from besnn.recipe.config import AUTO, METHOD, ScoreConfig
 from besnn.training.batches import Data, in_order, open_source
 
@@ -23,6 +26,11 @@ ONE_CLASS = "class-gaussian"
 """The density that is always among those that decide about a single class: it is right for tables and for images."""
 FAR = "class-gaussian"
 """The density at the layers of `score.far`: how far away an input is, not only in which direction."""
+NEIGHBOURS, FAR_NEIGHBOURS = "whitened-neighbour", math.log(50)
+"""This density only counts beyond the surprise of one known input in fifty: it guards against classes of any shape, and adds
+noise elsewhere. Chosen on the development half of `python -m benchmarks table-suite`."""
+FEW, FOLDS = 500, 5
+"""With fewer validation inputs, densities of the inputs use them too, and refer to scores of rows left out in turn."""
 
 
 def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> None:
@@ -61,10 +69,15 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
         detector.scoring = ScoreSet(kind, name)
         return
     combines = name in (AUTO, COMBINED)
+    wanted = kinds if combines else (name,)
     far = far_layers(detector.model, config.far) if combines else ()
-    detector.scoring = ScoreSet(kind, own, fit_densities(detector, config, kinds if combines else (name,), training, far))
+    known: dict[str, NDArray[np.float32]] = {}
+    if config.layer == INPUTS and isinstance(training, Dataset) and validation is not None and held_out < FEW:
+        training = joined(training, validation)
+        known = out_of_fold(detector, config, wanted, training)
+    detector.scoring = ScoreSet(kind, own, fit_densities(detector, config, wanted, training, far))
     if validation is not None and combines:
-        detector.scoring.combined = combine(detector, validation, far)
+        detector.scoring.combined = combine(detector, validation, far, known)
     if validation is not None and name == AUTO:
         note_made_up_outliers(detector, validation)
         name = own if detector.scoring.combined is None else COMBINED
@@ -135,16 +148,46 @@ def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
     return found
 
 
-def combine(detector: Detector, validation: Dataset, far: Sequence[str] = ()) -> CombinedScore | None:
-    """Combine the method's own score with all densities, of which those at the layers `far` only count where they are high.
+def out_of_fold(
+    detector: Detector, config: ScoreConfig, kinds: Sequence[str], data: Dataset
+) -> dict[str, NDArray[np.float32]]:
+    """Score all rows by densities of the inputs that were fitted to other rows, `{name: [n]}`: nothing has to be held out.
 
-    Scores that are the same for all validation inputs are left out; None if all are. With one class, only densities are
-    combined.
+    Each class is spread evenly over the folds.
     """
+    assert data.labels is not None
+    place = np.empty(len(data), np.int64)
+    place[np.argsort(data.labels, kind="stable")] = np.arange(len(data))
+    found: dict[str, list[NDArray[np.float32]]] = {}
+    for fold in range(FOLDS):
+        inside = place % FOLDS == fold
+        densities = fit_densities(detector, config, kinds, data.subset(np.flatnonzero(~inside)))
+        own = detector.scoring
+        detector.scoring = ScoreSet(own.evidence_kind, own.name, densities)
+        for name, scores in detector.scores(data.inputs[inside], list(densities)).items():
+            found.setdefault(name, []).append(scores)
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def combine(
+    detector: Detector,
+    validation: Dataset,
+    far: Sequence[str] = (),
+    known: Mapping[str, NDArray[np.float32]] | None = None,
+) -> CombinedScore | None:
+    """Combine the method's own score with all densities.
+
+    Densities at the layers `far`, and whitened neighbours, only count where they are high. Scores that are `known` already,
+    `{name: [n]}`, are the reference as they are. Scores that are the same for all inputs are left out; None if all are. With
+    one class, only densities are combined.
+    """
+    known = known or {}
     names = [] if detector.model.num_classes == 1 else [detector.model.default_score]
-    found = detector.scores(validation.inputs, [*names, *detector.scoring.densities])
+    names += detector.scoring.densities
+    found = {**detector.scores(validation.inputs, [name for name in names if name not in known]), **known}
     reference = {name: torch.from_numpy(scores) for name, scores in found.items() if np.ptp(scores) > 0}
-    return CombinedScore(reference, {name_at_layer(FAR, layer): BEYOND for layer in far}) if reference else None
+    beyond = {name: FAR_NEIGHBOURS for name in reference if density_kind(name) == NEIGHBOURS}
+    return CombinedScore(reference, beyond | {name_at_layer(FAR, layer): BEYOND for layer in far}) if reference else None
 
 
 def note_made_up_outliers(detector: Detector, validation: Dataset) -> None:
