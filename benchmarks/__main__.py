@@ -176,9 +176,11 @@ def scale(json: Json = None, quiet: Quiet = False) -> None:
 @app.command("table-suite")
 def table_suite(
     half: Annotated[str, typer.Option(help="development, on which settings may be chosen, or reported.")] = "development",
-    detectors: Annotated[list[str] | None, typer.Option("--detector", metavar="NAME", help="Only this one; repeatable.")] = None,
+    detectors: Annotated[
+        list[str] | None, typer.Option("--detector", metavar="NAME", help="Only this one; repeatable.")
+    ] = None,
     only: Annotated[list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; repeatable.")] = None,
-    seeds: Annotated[int, typer.Option(help="How often each is fitted.", min=1)] = 5,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only this seed; repeatable.", min=0)] = None,
     jobs: Annotated[int, typer.Option(help="Processes at a time.", min=1)] = 1,
     data_dir: DataDir = None,
     json: Json = None,
@@ -186,7 +188,7 @@ def table_suite(
 ) -> None:
     """Compare besnn with other detectors on tables that need no download; an existing record is updated."""
     from benchmarks.tables.detectors import DETECTORS
-    from benchmarks.tables.suite import HALVES, run_suite
+    from benchmarks.tables.suite import HALVES, SEEDS, run_suite
     from besnn.checks import check_choice
     from besnn.training.record import read_record
 
@@ -197,7 +199,9 @@ def table_suite(
         check_choice("table", name, HALVES[half])
     earlier = read_record(json) if json is not None and json.is_file() else {}
     keep = partial(_write, path=json, quiet=True)
-    record = run_suite(half, detectors or list(DETECTORS), seeds, jobs, data_dir, earlier, _say(quiet), keep, only or ())
+    record = run_suite(
+        half, detectors or list(DETECTORS), seeds or range(SEEDS), jobs, data_dir, earlier, _say(quiet), keep, only or ()
+    )
     _write(record, json, quiet)
 
 

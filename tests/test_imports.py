@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "detection": set(),
     "recipe": {"layers", "model", "objective", "baselines", "detection"},
     "evaluation": {"data", "detection"},
-    "detector": {"model", "detection", "recipe", "evaluation"},
+    "detector": {"data", "model", "detection", "recipe", "evaluation"},
     "training": {"data", "layers", "model", "objective", "detection", "evaluation", "recipe", "detector"},
     "batch": {"data", "detection"},
     "triage": {"data", "detector", "evaluation"},

@@ -46,7 +46,9 @@ def encoder(training: Table) -> Callable[[Table], Numbers]:
     return lambda table: np.asarray(transformer.transform(joined(table)), np.float64)
 
 
-def of_numbers(fit: Callable[[Numbers, NDArray[np.int64], int], Callable[[Numbers], Answers]]) -> Callable[[Table, int], Fitted]:
+def of_numbers(
+    fit: Callable[[Numbers, NDArray[np.int64], int], Callable[[Numbers], Answers]],
+) -> Callable[[Table, int], Fitted]:
     """Return a detector of tables from one of standardised numbers."""
 
     def fit_table(training: Table, seed: int) -> Fitted:
@@ -144,7 +146,7 @@ def _networks(count: int) -> Callable[[int], list[Any]]:
     def make(seed: int) -> list[Any]:
         from sklearn.neural_network import MLPClassifier
 
-        return [MLPClassifier((128, 128), random_state=count * seed + i) for i in range(count)]
+        return [MLPClassifier(random_state=count * seed + i) for i in range(count)]
 
     return make
 
@@ -171,7 +173,7 @@ def tabm(x: Numbers, y: NDArray[np.int64], seed: int) -> Callable[[Numbers], Ans
     from besnn.data import Dataset
     from besnn.training import load_recipe
 
-    method = "method={name: batch-ensemble, members: 16, fast_weights: first}"
+    method = "method={name: batch-ensemble, members: 8, fast_weights: first}"
     changes = [method, "score.name=max-softmax-probability", "data.validation=0", "data.calibration=0", f"training.seed={seed}"]
     data = Dataset(x.astype(np.float32), y, tuple(map(str, np.unique(y))), "table")
     detector = fit_detector(load_recipe("table", changes), data).detector

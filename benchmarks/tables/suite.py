@@ -1,4 +1,4 @@
-"""Running the suite: each detector on each task of each table, in processes of their own; and the tables made of the records."""
+"""Running the suite: each detector on each task of each table, in processes of their own; and the tables made of records."""
 
 import time
 from collections import defaultdict
@@ -15,10 +15,10 @@ from benchmarks.documents import Table as Page
 from benchmarks.documents import bench_record
 from benchmarks.tables.detectors import ALPHA, BESNN, BOOSTING, CLASSIFIERS, DETECTORS
 from benchmarks.tables.sets import DEVELOPMENT, REPORTED, load_table
+from benchmarks.tables.tasks import SEEDS as SEEDS
 from benchmarks.tables.tasks import tasks_of
 from besnn.detection.conformal import conformal_rank, false_alarm_range
 
-SEEDS = 5
 HALVES = {"development": DEVELOPMENT, "reported": REPORTED}
 Row = dict[str, Any]
 
@@ -57,7 +57,7 @@ def _auroc(known: Any, unknown: Any) -> float:
 def run_suite(
     half: str,
     detectors: Sequence[str],
-    seeds: int,
+    seeds: Sequence[int],
     jobs: int,
     data_dir: Path | None,
     earlier: Mapping[str, Any],
@@ -70,7 +70,7 @@ def run_suite(
     `keep` gets the record so far after each job, so that a run that is stopped loses little.
     """
     names = [name for name in HALVES[half] if not tables or name in tables]
-    work = [(name, seed, detector) for detector in detectors for seed in range(seeds) for name in names]
+    work = [(name, seed, detector) for detector in detectors for seed in seeds for name in names]
     rows = [row for row in earlier.get("rows", ()) if (row["table"], row["seed"], row["detector"]) not in set(work)]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         started = {pool.submit(measure, *each, data_dir): each for each in work}
@@ -119,7 +119,7 @@ def suite_tables(record: Mapping[str, Any]) -> list[Page]:
         cells = [f"**{means[name][t]:.3f}**" if means[name][t] == best[t] else f"{means[name][t]:.3f}" for t in tables]
         lines.append((name, *cells, f"{np.mean([means[name][t] for t in tables]):.3f}", f"{rank[name]:.1f}"))
     seeds = len({row["seed"] for row in record["rows"] if row["detector"] == BESNN})
-    note = f"AUROC, each kind of unknown rows with the same weight, mean of {seeds} seeds; the last columns are mean and mean rank."
+    note = f"AUROC, with the same weight for each kind of unknown rows, over {seeds} seeds; last, the means of AUROC and rank."
     return [
         Page(f"Unknown rows, {half} tables", ("Detector", *tables, "mean", "rank"), lines, note),
         _kinds_table(record, half),

@@ -10,6 +10,7 @@ from benchmarks.tables.sets import Table
 
 NEW_WORD = "never seen before"
 INCH = 2.54
+SEEDS = 5
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Task:
 
 
 def tasks_of(table: Table, seed: int) -> Iterator[Task]:
-    """Yield the tasks of a table: each class left out once, if two others remain, and one whose test rows are disturbed.
+    """Yield the tasks of a table: classes left out, if two others remain, and one whose test rows are disturbed.
 
-    A fifth of the known rows are for testing.
+    Over the seeds 0 to 4 each class is left out once. A fifth of the known rows are for testing.
     """
     classes = np.unique(table.labels)
-    for left_out in classes if len(classes) > 2 else ():
+    for left_out in classes[seed % SEEDS :: SEEDS] if len(classes) > 2 else ():
         inside = table.labels != left_out
         training, known = _halves(table.rows(inside), seed)
         yield Task(f"class {left_out}", training, known, {"class": table.rows(~inside)})

@@ -122,8 +122,7 @@ def open_inputs(detector: "Detector", source: str, *, label: str = "label", data
     """Stream the inputs of a source in the form that a detector takes."""
     if (image := image_spec(detector)) is not None:
         return stream(source, batch_size=IMAGE_ROWS, image=image, data_dir=data_dir)
-    columns = detector.feature_names or detector.input_shape[0]
-    return stream(source, batch_size=TABLE_ROWS, columns=columns, label=label, data_dir=data_dir)
+    return stream(source, batch_size=TABLE_ROWS, columns=detector.columns, label=label, data_dir=data_dir)
 
 
 def image_spec(detector: "Detector") -> ImageSpec | None:

@@ -23,6 +23,7 @@ from besnn.storage.tensor_file import MODEL_FILE, parse_tensor_file, read_tensor
 
 if TYPE_CHECKING:
     from besnn.data import Dataset
+    from besnn.data.encoding import TableEncoding
     from besnn.evaluation import Evaluation, ScoredSet
 
 Array = NDArray[Any] | Tensor
@@ -111,6 +112,8 @@ class Detector:
         scoring: the scores and which of them decides; the method's own score unless given.
         layer: the inner layer or layers whose features densities use; the output of Φ unless given.
         provenance: where it comes from; see `besnn.training.record`.
+        feature_names: of a table's columns, once they are numbers.
+        encoding: how the cells of a table with words, dates or gaps become numbers; None for a table of numbers.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class Detector:
         layer: str | None = None,
         provenance: Mapping[str, Any] | None = None,
         feature_names: Sequence[str] = (),
+        encoding: "TableEncoding | None" = None,
     ) -> None:
         if len(class_names) != model.num_classes:
             found = f"{len(class_names)} class names for a model with {model.num_classes} classes"
@@ -132,6 +136,7 @@ class Detector:
             model.freeze_classes()
         self.preprocessing = preprocessing.eval()
         self.class_names, self.feature_names = tuple(map(str, class_names)), tuple(feature_names)
+        self.encoding = encoding
         self.integer_labels = all(isinstance(name, int) for name in class_names)
         self.recipe, self.layer, self.provenance = recipe, layer, dict(provenance or {})
         self.scoring = scoring or ScoreSet(model.evidence_kind, model.default_score)
@@ -151,6 +156,11 @@ class Detector:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one raw input, `(channels, h, w)` or `(columns,)`."""
         return self.preprocessing.input_shape
+
+    @property
+    def columns(self) -> Sequence[str] | int:
+        """The columns that a table must have: their encoding, their names, or how many there are."""
+        return self.encoding or self.feature_names or self.input_shape[0]
 
     @property
     def device(self) -> torch.device:
@@ -376,7 +386,7 @@ class Detector:
         return self.decision
 
     def _checked(self, inputs: Array) -> Tensor:
-        raw = _as_tensor(inputs)
+        raw = _as_tensor(self._from_frame(inputs) if hasattr(inputs, "__arrow_c_stream__") else inputs)
         wants = list(self.input_shape)
         if list(raw.shape[1:]) != wants or not raw.ndim:
             raise InputError(f"inputs have shape {list(raw.shape)}: this model takes [n, {', '.join(map(str, wants))}]")
@@ -390,6 +400,18 @@ class Detector:
             raise InputError(f"input {row} contains NaN or infinite values: remove the row or fill them in")
         # A number too large for float32 becomes infinite, and preprocessing clips it.
         return raw if has_pixels else raw.float()
+
+    def _from_frame(self, frame: Any) -> Array:
+        """Return the numbers in a frame of pandas, polars or Arrow; its columns are found by name, in any order."""
+        from besnn.data.encoding import frame_rows  # Arrow is not needed otherwise
+
+        if isinstance(self.columns, int):
+            return np.asarray(frame)  # columns without names are taken in their order
+        rows = frame_rows(frame, self.columns)
+        for row, error in enumerate(rows.errors):
+            if error:
+                raise InputError(f"input {row}: {error}: remove the row or fill it in")
+        return rows.inputs
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file, atomically."""
@@ -412,6 +434,7 @@ class Detector:
             "input_shape": list(self.input_shape),
             "class_names": [int(name) if self.integer_labels else name for name in self.class_names],
             "feature_names": list(self.feature_names),
+            "encoding": None if self.encoding is None else self.encoding.settings(),
             "scoring": scoring,
             "layer": self.layer,
             "mirror": self.model.mirror,
@@ -490,12 +513,21 @@ class Detector:
             layer,
             header["provenance"],
             header["feature_names"],
+            _encoding(header.get("encoding")),
         )
         if (calibration := header["calibration"]) is not None:
             prefix = "calibration/"
             found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
             detector.decision = Decision.from_state(found, calibration, len(header["class_names"]))
         return detector
+
+
+def _encoding(settings: Sequence[dict[str, Any]] | None) -> "TableEncoding | None":
+    if settings is None:
+        return None
+    from besnn.data.encoding import TableEncoding
+
+    return TableEncoding.from_settings(settings)
 
 
 def _as_tensor(inputs: Array) -> Tensor:

@@ -3,20 +3,23 @@
 import contextlib
 import warnings
 from collections.abc import Iterator
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from besnn.checks import is_fraction
 from besnn.data import Dataset, Inputs
 from besnn.data.dataset import split_indices, varies_within_classes
-from besnn.data.rows import Rounding, rows_from_array
+from besnn.data.encoding import TableEncoding, frame_cells, frame_rows, named_columns, surveyed
+from besnn.data.rows import Rounding, Rows, rows_from_array
 from besnn.detection import ConformalThreshold, p_values
 from besnn.detection.conformal import least_scores
 from besnn.detection.score_set import COMBINED
@@ -45,8 +48,10 @@ ROUNDING = 1e-5  # of scores, relative to the largest
 class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier that says when it does not know: a BE-SNN, calibrated on rows that it holds out itself.
 
-    Inputs are a table `[n, d]` of numbers, or images `[n, c, h, w]`, `[n, h, w, c]` or `[n, h, w]` with integers from 0 to
-    255 or floats in [0, 1]. Columns and channels are standardised internally. Labels can have any type.
+    Inputs are a table `[n, d]`, or images `[n, c, h, w]`, `[n, h, w, c]` or `[n, h, w]` with integers from 0 to
+    255 or floats in [0, 1]. A table is an array of numbers, or a frame of pandas, polars or Arrow, whose columns may also hold
+    words, booleans and dates. NaN and null are gaps, which are learned as such; a word, or a gap in a column, that no training
+    row has is evidence of the unknown. Columns and channels are standardised internally. Labels can have any type.
 
     Args:
         members: N, the number of networks that share the weights.
@@ -114,23 +119,20 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         from besnn.training import make_fabric
         from besnn.training.fit import fit_detector  # slow to import, and not needed by a fitted estimator
 
-        rows, targets = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
-        check_classification_targets(targets)
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-            rows, targets, weights = rows[weights > 0], targets[weights > 0], weights[weights > 0]
-        self.classes_, labels = np.unique(targets, return_inverse=True)
-        names = tuple(getattr(self, "feature_names_in_", ()))
-        inputs = _training_table(rows, names) if rows.ndim == 2 else _images(rows)
+        training_rows = self._training_rows(X, y, sample_weight)
+        inputs, weights = training_rows.inputs, training_rows.weights
+        self.classes_, labels = np.unique(training_rows.targets, return_inverse=True)
+        encoding = training_rows.encoding
+        names = tuple(getattr(self, "feature_names_in_", ())) if encoding is None else encoding.feature_names
         seed = int(check_random_state(self.random_state).randint(2**31))
-        recipe = self._recipe(seed, is_image=rows.ndim > 2)
+        recipe = self._recipe(seed, is_image=inputs.ndim > 2)
         held_out, rest = _hold_out(len(inputs), recipe.data.calibration, seed)
         if len(lost := np.setdiff1d(labels, labels[rest])):
             name = str(self.classes_[lost[0]])
             warnings.warn(f"no row of class {name!r} is left to train on: pass more rows, or lower calibration", stacklevel=2)
         class_names = tuple(str(label) for label in self.classes_)
-        training = Dataset(inputs, labels.astype(np.int64), class_names, "X", feature_names=names, weights=weights).subset(rest)
+        labelled = Dataset(inputs, labels.astype(np.int64), class_names, "X", feature_names=names, weights=weights)
+        training = replace(labelled, encoding=encoding).subset(rest)
         with _torch_precision_kept():
             fabric = make_fabric(accelerator=self.accelerator)
             fitted = fit_detector(self._adapted(recipe, training, len(inputs)), training, fabric=fabric)
@@ -193,10 +195,53 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             raise NotReadyError(f"calibration={self.calibration} held out no rows to calibrate on: raise it, or pass more rows")
         return self.calibration_scores_
 
+    def _training_rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> "_TrainingRows":
+        """Check what `fit` is given; encode a table that has words, dates, gaps or columns too fine for float32."""
+        cells = frame_cells(X) if hasattr(X, "__arrow_c_stream__") else None
+        if cells is not None and surveyed(cells, named_columns(cells)) is not None:
+            validate_data(self, X, skip_check_array=True)  # the names of columns, and how many there are
+            rows, targets = None, column_or_1d(y, warn=True)
+            check_consistent_length(X, targets)
+        else:
+            rows, targets = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2, ensure_all_finite="allow-nan")
+            cells = self._cells(rows) if rows.ndim == 2 and _needs_encoding(rows) else None
+        check_classification_targets(targets)
+        weights = None
+        if sample_weight is not None:
+            sized = targets if rows is None else rows
+            weights = _check_sample_weight(sample_weight, sized, dtype=np.float64, ensure_non_negative=True)
+            kept = weights > 0
+            rows, targets, weights = None if rows is None else rows[kept], targets[kept], weights[kept]
+            cells = None if cells is None else cells.filter(pa.array(kept))
+        if cells is None:
+            assert rows is not None
+            return _TrainingRows(rows.astype(np.float32) if rows.ndim == 2 else _images(rows), targets, weights)
+        encoding = surveyed(cells, named_columns(cells))
+        assert encoding is not None
+        return _TrainingRows(_checked(encoding.rows(cells)), targets, weights, encoding)
+
     def _inputs(self, X: ArrayLike) -> NDArray[np.generic]:
         check_is_fitted(self)
-        rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True)
+        encoding = self.detector_.encoding
+        if encoding is not None and hasattr(X, "__arrow_c_stream__"):
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return _checked(frame_rows(X, encoding))
+        finite: bool | str = True if encoding is None else "allow-nan"
+        rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=finite)
+        if encoding is not None:
+            return _checked(encoding.rows(self._cells(rows)))
         return rows.astype(np.float64) if rows.ndim == 2 else _images(rows)
+
+    def _cells(self, rows: NDArray[Any]) -> pa.RecordBatch:
+        """Return an array as cells, with the names of columns if they have any."""
+        names = getattr(self, "feature_names_in_", range(rows.shape[1]))
+        return pa.RecordBatch.from_pydict({str(name): pa.array(column) for name, column in zip(names, rows.T, strict=True)})
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that gaps are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _recipe(self, seed: int, is_image: bool) -> Recipe:
         """Return the recipe that the parameters describe; a wrong parameter raises an error that names its field."""
@@ -310,13 +355,27 @@ def _hold_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.int64], ND
     return held_out, rest
 
 
-def _training_table(rows: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.float32]:
-    """Return a table in float32; refuse a column that is too large, or varies too little, for float32."""
+class _TrainingRows(NamedTuple):
+    """What `fit` learns from."""
+
+    inputs: Inputs
+    targets: NDArray[Any]
+    weights: NDArray[np.float64] | None
+    encoding: TableEncoding | None = None
+
+
+def _needs_encoding(rows: NDArray[Any]) -> bool:
+    """Whether a table has gaps, or columns that are too large, or vary too little, for float32."""
     rounding = Rounding()
-    rounding.add(rows)
-    if lost := rounding.loss(names):
-        raise InputError(f"{lost}, as in make_pipeline(StandardScaler(), BESNNClassifier())")
-    return rows.astype(np.float32)
+    rounding.add(np.where(np.isnan(rows), 0, rows))
+    return bool(np.isnan(rows).any() or rounding.loss())
+
+
+def _checked(rows: Rows) -> Inputs:
+    for row, error in enumerate(rows.errors):
+        if error:
+            raise InputError(f"row {row}: {error}: remove the row or correct it")
+    return rows.inputs
 
 
 def _images(rows: NDArray[Any]) -> Inputs:

@@ -93,7 +93,7 @@ def load_inputs(detector: "Detector", spec: str, *, label: str | None, data_dir:
         label = label_of(detector)
         if kind is Kind.TABLE and label not in column_names(Path(spec)):
             label = "label"  # a table without the training table's class column needs no labels
-    columns = detector.feature_names or None
+    columns = detector.encoding or detector.feature_names or None
     return load(spec, data_dir=data_dir, split="test", label=label, image=image_spec(detector), columns=columns)
 
 

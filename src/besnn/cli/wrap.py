@@ -217,7 +217,7 @@ def _embeddings(
     if known.labels is None:
         raise InputError(f"{table} has no column {label!r}: name the class column with --label")
     if held_out is not None:
-        unseen = load_file(Path(held_out), label=label, columns=known.feature_names)
+        unseen = load_file(Path(held_out), label=label, columns=known.encoding or known.feature_names)
     else:
         unseen, known = known.split(0.2, stratify=False)
     network, _, program = load_program(save_program(network_of(known), torch.from_numpy(known.inputs[:3])))

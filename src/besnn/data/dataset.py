@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from besnn.errors import InputError
 
 if TYPE_CHECKING:
+    from besnn.data.encoding import TableEncoding
     from besnn.data.folder import StreamingFolder
 
 Inputs: TypeAlias = NDArray[np.uint8 | np.float32]
@@ -36,6 +37,7 @@ class Dataset:
         note: what a reader of results must know, such as that a file holds only a part of the official one.
         lost: which column float32 cannot hold, so that nothing can be learned from it; empty if it holds all.
         weights: how often training draws each row, relative to the others, `[n]`; None for equally often.
+        encoding: how cells of the table became these numbers; None if they are the numbers themselves.
 
     >>> points = Dataset(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), ("left", "right"), name="points")
     >>> len(points), points.is_image, [len(part) for part in points.split(0.5)]
@@ -51,6 +53,7 @@ class Dataset:
     note: str = ""
     lost: str = ""
     weights: NDArray[np.float64] | None = None
+    encoding: "TableEncoding | None" = None
 
     def __post_init__(self) -> None:
         image, table = np.dtype(np.uint8), np.dtype(np.float32)
@@ -101,7 +104,8 @@ class Dataset:
 
 def joined(one: Dataset, other: Dataset) -> Dataset:
     """Return the rows of two parts of one labelled data set, without their weights."""
-    assert one.labels is not None and other.labels is not None
+    assert one.labels is not None
+    assert other.labels is not None
     inputs, labels = np.concatenate([one.inputs, other.inputs]), np.concatenate([one.labels, other.labels])
     return replace(one, inputs=inputs, labels=labels, weights=None)
 

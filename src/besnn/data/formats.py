@@ -2,15 +2,17 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from besnn.data.dataset import Dataset
+from besnn.data.encoding import Survey, TableEncoding, blocks_of
 from besnn.data.npz import Npz
 from besnn.data.rows import Rows, collect
 from besnn.data.tables import Csv, Parquet, choose_columns
-from besnn.errors import DataError, one_line, reading
+from besnn.errors import DataError, InputError, one_line, reading
 
 
 class Format(Protocol):
@@ -39,7 +41,7 @@ class Format(Protocol):
         ...
 
 
-FORMATS: dict[str, Format] = {".npz": Npz(), ".csv": Csv(), ".parquet": Parquet()}
+FORMATS: dict[str, Format] = {".npz": Npz(), ".csv": Csv(), ".tsv": Csv(), ".gz": Csv(), ".parquet": Parquet()}
 """The format of a data file, by its suffix in lower case."""
 
 
@@ -62,17 +64,45 @@ def load_file(path: Path, *, label: str = "label", columns: Sequence[str] | None
     if label not in names and label != "label":
         raise DataError(f"{path} has no column {label!r}: its columns are {one_line(', '.join(names))}")
     features = choose_columns(names, columns, label, table=str(path))
-    blocks = _read(path, features, label if label in names else None)
+    if columns is None and label in names:
+        return _learn_columns(path, names, features, label, skip_bad)
     try:
-        dataset = collect(blocks, path, tuple(features), skip_bad)
+        dataset = _load_table(path, features, label if label in names else None, skip_bad)
     except DataError:
         if label not in names and (text := _text_column(path, features)) is not None:
             hint = f"if it holds the classes, name it with --label {shlex.quote(text)}"
             raise DataError(f"{path} has no column {label!r}, and column {text!r} holds no numbers: {hint}") from None
         raise
-    dropped = [repr(name) for name in names if columns is None and name != label and name not in features]
-    note = f"column {', '.join(dropped)} is the row index that pandas wrote, and is left out" if dropped else ""
-    return replace(dataset, note="; ".join(filter(None, (note, dataset.note))))
+    return _with_note(dataset, _index_note(names, features, label) if columns is None else "")
+
+
+def _learn_columns(path: Path, names: Sequence[str], features: Sequence[str], label: str, skip_bad: bool) -> Dataset:
+    """Load a table to learn from: its numbers as they are, or else encoded as what its columns hold."""
+    note = _index_note(names, features, label)
+    with suppress(DataError):  # which may also be about labels: then the second attempt says so
+        plain = _load_table(path, features, label, skip_bad=True)
+        if not plain.note and not plain.lost:
+            return _with_note(plain, note)
+    try:
+        encoding, left_out = blocks_of(survey := Survey(features), _read(path, survey, label))
+    except InputError as error:
+        raise DataError(f"{path}: {error}") from None
+    return _with_note(_load_table(path, encoding or features, label, skip_bad), note, left_out)
+
+
+def _load_table(path: Path, columns: Sequence[str], label: str | None, skip_bad: bool) -> Dataset:
+    encoding = columns if isinstance(columns, TableEncoding) else None
+    names = tuple(columns) if encoding is None else encoding.feature_names
+    return replace(collect(_read(path, columns, label), path, names, skip_bad), encoding=encoding)
+
+
+def _index_note(names: Sequence[str], features: Sequence[str], label: str) -> str:
+    dropped = [repr(name) for name in names if name != label and name not in features]
+    return f"column {', '.join(dropped)} is the row index that pandas wrote, and is left out" if dropped else ""
+
+
+def _with_note(dataset: Dataset, *notes: str) -> Dataset:
+    return replace(dataset, note="; ".join(filter(None, (*notes, dataset.note))))
 
 
 def _text_column(path: Path, features: Sequence[str]) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 from besnn.data.builtin import load_builtin
 from besnn.data.catalogue import available, parse_name, require_name
 from besnn.data.dataset import Dataset, Inputs
+from besnn.data.encoding import Columns
 from besnn.data.folder import StreamingFolder, folder_batches, list_files, open_folder
 from besnn.data.formats import FORMATS, count_rows, describe_formats, load_file, stream_file
 from besnn.data.images import IMAGE_SUFFIXES, ImageSpec, convert_images
@@ -72,7 +73,7 @@ def load(
         split: of a built-in set, unless `spec` names one; else `train` if there is one.
         label: a table's class column.
         image: the form to bring images to; they keep their own unless given.
-        columns: a table's feature columns, in order; all but the class unless given.
+        columns: a table's feature columns, in order, or the encoding of the training table; all but the class unless given.
         skip_bad: leave out images and rows that cannot be read, and say so in the set's `note`, instead of raising.
 
     >>> load("digits:test").inputs.shape
@@ -130,7 +131,8 @@ def stream(
         source: as `load` takes it, or a single image file.
         batch_size: inputs per batch.
         image: the form to bring images to.
-        columns: the features that a table must have, by name and in order, or how many (all columns but the class).
+        columns: the features that a table must have, by name and in order, the encoding of the training table, or how many
+            features (all columns but the class).
         label: a table's class column, which is not a feature.
         data_dir: where built-in sets lie.
 
@@ -170,7 +172,7 @@ def _check_kind(kind: Kind, source: str, image: ImageSpec | None, columns: Seque
     if kind is Kind.TABLE and image is not None:
         raise InputError(f"{source} is a table, where images ({image}) are expected")
     if kind in (Kind.FOLDER, Kind.IMAGE) and columns is not None:
-        expected = columns if isinstance(columns, int) else len(columns)
+        expected = _width(columns)
         raise InputError(f"{source} holds images, where a table of {expected} columns is expected")
 
 
@@ -180,8 +182,13 @@ def _conform(inputs: Inputs, name: str, *, image: ImageSpec | None, columns: Seq
         if inputs.ndim != 4:
             raise InputError(f"{name} is a table, where images ({image}) are expected")
         return convert_images(inputs.astype(np.uint8, copy=False), image)
-    expected = columns if isinstance(columns, int) or columns is None else len(columns)
+    expected = None if columns is None else _width(columns)
     if expected is not None and inputs.shape[1:] != (expected,):
         found = "images" if inputs.ndim == 4 else f"a table of {inputs.shape[1]} columns"
         raise InputError(f"{name} holds {found}, where a table of {expected} columns is expected")
     return inputs
+
+
+def _width(columns: Sequence[str] | int) -> int:
+    """Return how many numbers a row with these columns has."""
+    return columns if isinstance(columns, int) else columns.width if isinstance(columns, Columns) else len(columns)

@@ -1,34 +1,35 @@
 """Tables in CSV or parquet files, read in blocks: numeric features and, optionally, a column of classes."""
 
 import codecs
+import gzip
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
-from numpy.typing import NDArray
 
+from besnn.data.cells import to_numbers
+from besnn.data.encoding import PANDAS_INDEX, Columns
 from besnn.data.rows import Label, Rows, rows_from_numbers
 from besnn.errors import DataError, one_line
 
 BLOCK_ROWS = 8192
 BLOCK_BYTES = 1 << 20
+SEPARATORS = ",;\t|"
 
-# What a cell must look like to be read as a number. NaN and infinity are refused, so their names are not in it.
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-
-_PANDAS_INDEX = re.compile(r"|Unnamed: 0|__index_level_\d+__")  # the names under which pandas writes and reads an index
 _UTF16_MARKS = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
 class Csv:
-    """Comma-separated values with a header line (a `besnn.data.Format`)."""
+    """Values with a header line, separated by commas, semicolons, tabs or bars, also compressed (a `besnn.data.Format`)."""
 
     is_table = True
 
@@ -42,7 +43,7 @@ class Csv:
 
     def count(self, path: Path) -> int:
         """Return the number of lines after the header; a cell with a line break counts twice."""
-        with path.open("rb") as file:
+        with _opened(path) as file:
             return max(0, sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK_BYTES), b"")) - 1)
 
     def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
@@ -51,7 +52,7 @@ class Csv:
         start = 0
         wanted = _wanted(columns, label)
         with _open_csv(path, wanted, ragged) as reader:
-            for cells in reader:
+            for cells in map(_with_decimal_points, reader) if _separator(path) == ";" else reader:
                 end = start + cells.num_rows
                 here = {}
                 for row in sorted(ragged):
@@ -115,12 +116,12 @@ def _with_list_elements(cells: pa.RecordBatch, lists: dict[str, list[str]]) -> p
         whole = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(column), len(lists[name])), False))
         numbers = np.full((len(column), len(lists[name])), np.nan)
         kept = pc.list_flatten(column.filter(pa.array(whole)))
-        numbers[whole] = _to_numbers(kept).reshape(-1, len(lists[name]))
+        numbers[whole] = to_numbers(kept).reshape(-1, len(lists[name]))
         columns |= {part: pa.array(numbers[:, element]) for element, part in enumerate(lists[name])}
     return pa.RecordBatch.from_pydict(columns)
 
 
-def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> list[str]:
+def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> Sequence[str]:
     """Return the feature columns among all `names`: those expected by name, else all (as many as expected) but the class.
 
     The index that pandas writes beside the columns is no feature either: it would tell a sorted table's classes apart.
@@ -128,27 +129,32 @@ def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, l
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{table} has two columns called {repeated[0]!r}: rename one")
     if expected is None or isinstance(expected, int):
-        features = [name for name in names if name != label and not _PANDAS_INDEX.fullmatch(name)]
+        features = [name for name in names if name != label and not PANDAS_INDEX.fullmatch(name)]
         if not features or (expected is not None and len(features) != expected):
             wanted = "at least one" if expected is None else expected
             raise DataError(f"{table} has {len(features)} feature columns besides {label!r}: {wanted} expected")
         return features
     if missing := [name for name in expected if name not in names]:
         raise DataError(f"{table} lacks column {missing[0]!r}: it has {one_line(', '.join(names))}")
-    return list(expected)
+    return expected
 
 
 def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
     """Convert the feature columns to numbers; a row with a missing cell or one that is not a finite number has an error.
+
+    Columns of a `TableEncoding` may hold words, dates and gaps.
 
     >>> cells = pa.RecordBatch.from_pydict({"x": ["1", "two"], "y": ["3", "4"], "label": ["a", "b"]})
     >>> rows = rows_from_cells(cells, ["y", "x"], "label")
     >>> rows.inputs.tolist(), rows.errors, rows.labels
     ([[3.0, 1.0], [0.0, 0.0]], ['', "column 'x' is not a finite number ('two')"], ['a', 'b'])
     """
+    labels = _to_labels(cells.column(label)) if label else []
+    if isinstance(columns, Columns):
+        return columns.rows(cells, labels)
     numbers = np.empty((cells.num_rows, len(columns)), order="F")  # columns are written one by one
     for column, name in enumerate(columns):
-        numbers[:, column] = _to_numbers(cells.column(name))
+        numbers[:, column] = to_numbers(cells.column(name))
 
     def explain(row: int, column: int) -> str:
         cell = cells.column(columns[column])[row].as_py()
@@ -156,24 +162,7 @@ def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | 
         what = f"is not a finite number ({text[:40]!r})" if text.strip() else "is empty"
         return f"column {columns[column]!r} {what}"
 
-    return rows_from_numbers(numbers, _to_labels(cells.column(label)) if label else [], explain)
-
-
-def _to_numbers(cells: pa.Array) -> NDArray[np.float64]:
-    """Return cells `[n]` as numbers, NaN for a cell that is not one."""
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    try:
-        return _cast(cells)
-    except pa.ArrowNotImplementedError:  # dates, lists and the like
-        return np.full(len(cells), np.nan)
-    except pa.ArrowInvalid:  # the fast way fails at the first bad cell: blank the bad ones and try again
-        text = pc.ascii_trim_whitespace(cells)
-        return _cast(pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None))
-
-
-def _cast(cells: pa.Array) -> NDArray[np.float64]:
-    return np.asarray(cells.cast(pa.float64(), safe=False))
+    return rows_from_numbers(numbers, labels, explain)
 
 
 def _to_labels(cells: pa.Array) -> list[Label]:
@@ -207,11 +196,49 @@ def _open_csv(path: Path, columns: Sequence[str], ragged: dict[int, str]) -> Ite
         ragged[row.number - 2] = f"{row.actual_columns} cells instead of {row.expected_columns}"  # row 1 is the header
         return "skip"
 
-    read_options = pa.csv.ReadOptions(use_threads=False)  # threads would lose the numbers of skipped rows
-    parse_options = pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note)
+    # threads would lose the numbers of skipped rows
+    read_options = pa.csv.ReadOptions(use_threads=False)
     as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.string()), include_columns=columns)
-    with valid_utf8(path) as file, pa.csv.open_csv(str(file), read_options, parse_options, as_text) as reader:
-        yield reader
+    with valid_utf8(path) as file:
+        parse_options = pa.csv.ParseOptions(delimiter=_separator(file), newlines_in_values=True, invalid_row_handler=note)
+        with pa.csv.open_csv(str(file), read_options, parse_options) as reader:
+            names = _numbered(reader.schema.names)
+        if names != reader.schema.names:
+            read_options = pa.csv.ReadOptions(use_threads=False, column_names=names, skip_rows=1)
+        ragged.clear()  # the first rows are read again
+        with pa.csv.open_csv(str(file), read_options, parse_options, as_text) as reader:
+            yield reader
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Number columns that have the same name, as pandas does.
+
+    >>> _numbered(["x", "y", "x"])
+    ['x', 'y', 'x.1']
+    """
+    found: list[str] = []
+    for place, name in enumerate(names):
+        before = names[:place].count(name)
+        found.append(f"{name}.{before}" if before else name)
+    return found
+
+
+def _separator(path: Path) -> str:
+    """Return what separates the names in the header; commas unless something else occurs more often outside quotes."""
+    with _opened(path) as file:
+        header = re.sub(rb'"[^"]*"', b"", file.readline(BLOCK_BYTES)).decode("latin-1")
+    return max(SEPARATORS, key=header.count)
+
+
+def _with_decimal_points(cells: pa.RecordBatch) -> pa.RecordBatch:
+    """Replace decimal commas: where semicolons separate cells, that is what commas in numbers are."""
+    columns = [pc.replace_substring_regex(column, r"^(\s*[+-]?\d*),(\d+\s*)$", r"\1.\2") for column in cells.columns]
+    return pa.RecordBatch.from_arrays(columns, names=cells.schema.names)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open a file, decompressed if its name ends in .gz."""
+    return cast("IO[bytes]", gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 @contextmanager
@@ -220,8 +247,15 @@ def valid_utf8(path: Path) -> Iterator[Path]:
 
     pyarrow would stop at the first such byte; this way it spoils only its own cell. pyarrow gets a file rather than a Python
     object because its thread reads ahead, and would abort the process if that ended meanwhile. A file that begins with
-    UTF-16's byte-order mark, as some programs save CSV, is decoded.
+    UTF-16's byte-order mark, as some programs save CSV, is decoded; a compressed one is decompressed.
     """
+    if path.suffix.lower() == ".gz":
+        with tempfile.NamedTemporaryFile() as copy, _opened(path) as packed:
+            shutil.copyfileobj(packed, copy)
+            copy.flush()
+            with valid_utf8(Path(copy.name)) as valid:
+                yield valid
+        return
     if _is_utf8(path):
         yield path
         return

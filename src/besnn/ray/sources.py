@@ -67,7 +67,7 @@ def open_source(
     A chunk has `chunk_rows` inputs, a multiple of the local engine's batch size; chosen by the size of an input unless given.
     """
     image = image_spec(detector)
-    columns = None if image is not None else detector.feature_names or detector.input_shape[0]
+    columns = None if image is not None else detector.columns
     batch_rows = TABLE_ROWS if image is None else IMAGE_ROWS
     if chunk_rows is not None and (chunk_rows < 1 or chunk_rows % batch_rows):
         raise InputError(f"chunk_rows={chunk_rows} is not a multiple of the batch size: choose a multiple of {batch_rows}")
@@ -144,7 +144,7 @@ def parquet_source(
 
 
 def _read_parquet(
-    span: tuple[int, int], location: Location, columns: list[str], starts: list[int], chunk_rows: int
+    span: tuple[int, int], location: Location, columns: Sequence[str], starts: list[int], chunk_rows: int
 ) -> Iterator[Row]:
     """Read a span, given the first row of each row group, followed by the number of all rows."""
     first, stop = span[0] * chunk_rows, min(span[1] * chunk_rows, starts[-1])
@@ -153,7 +153,7 @@ def _read_parquet(
     def read() -> Iterator[Rows]:
         start = starts[groups[0]]
         with _open_parquet(location) as table:
-            for batch in table.iter_batches(BLOCK_ROWS, row_groups=groups, columns=columns):
+            for batch in table.iter_batches(BLOCK_ROWS, row_groups=groups, columns=list(columns)):
                 low, high = max(first - start, 0), min(stop - start, batch.num_rows)
                 start += batch.num_rows
                 if low < high:

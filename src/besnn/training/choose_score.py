@@ -148,9 +148,7 @@ def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
     return found
 
 
-def out_of_fold(
-    detector: Detector, config: ScoreConfig, kinds: Sequence[str], data: Dataset
-) -> dict[str, NDArray[np.float32]]:
+def out_of_fold(detector: Detector, config: ScoreConfig, kinds: Sequence[str], data: Dataset) -> dict[str, NDArray[np.float32]]:
     """Score all rows by densities of the inputs that were fitted to other rows, `{name: [n]}`: nothing has to be held out.
 
     Each class is spread evenly over the folds.

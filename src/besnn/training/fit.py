@@ -106,6 +106,7 @@ def fit_detector(
         run.recipe if feature_extractor is None else None,  # no recipe can build the user's own network
         provenance=provenance(data.hashes, fabric.device) | {"data_note": data.note if isinstance(data, Dataset) else ""},
         feature_names=data.feature_names if isinstance(data, Dataset) else (),
+        encoding=data.encoding if isinstance(data, Dataset) else None,
     )
     if fabric.is_global_zero:
         fit_scoring(detector, recipe.score, split.training, split.validation)

@@ -103,6 +103,7 @@ def wrap(
         data.class_names,
         provenance=provenance(data.hashes, prepared.mean.device),
         feature_names=data.feature_names if isinstance(data, Dataset) else (),
+        encoding=data.encoding if isinstance(data, Dataset) else None,
     )
     assert split.validation is not None
     assert split.calibration is not None
