@@ -170,7 +170,7 @@ def test_gaussians_with_a_covariance_per_class_equal_scipy() -> None:
         log_densities = []
         for c, mean in enumerate(means):
             own = np.cov(x[c == LABELS].T, bias=True)
-            mixed = (100 * own + DIMENSION * shared) / (100 + DIMENSION)
+            mixed = (100 * own + DIMENSION / 10 * shared) / (100 + DIMENSION / 10)
             log_densities.append(multivariate_normal(mean, mixed).logpdf(queries))
         expected -= np.max(log_densities, axis=0) / MEMBERS
     found = ClassCovarianceDensity().fit(training, LABELS).score(batch)

@@ -11,6 +11,10 @@ from besnn.checks import as_integers
 from besnn.detection.densities.density import Density, check_features, check_same_layer
 from besnn.errors import InputError, NotReadyError
 
+SHARED_ROWS = 0.1
+"""Rows per dimension that the shared covariance counts for beside a class's own; chosen on the development half of
+`python -m benchmarks table-suite`, where 0.05 to 0.25 are as good."""
+
 
 class ClassGaussianDensity(Density):
     """Minus the largest class log-density, −max_c log N(x; μ_c, Σ), averaged over the members (Lee et al. 2018).
@@ -94,14 +98,14 @@ class ClassGaussianDensity(Density):
 class ClassCovarianceDensity(ClassGaussianDensity):
     """Minus the largest class log-density, −max_c log N(x; μ_c, Σ_c), where each class has a covariance of its own.
 
-    Σ_c is the covariance of the class, mixed with d rows' worth of the covariance that all classes share: with few rows in d
+    Σ_c is the class's covariance, mixed with d / 10 rows' worth of the covariance that all classes share: with few rows in d
     dimensions, the own one would be singular. Takes 4 · members · classes · (d + d (d + 1) / 2) bytes in a file.
     """
 
     def _factorise(self, spreads: list[Tensor]) -> Tensor:
         shared = shrunk_covariance(torch.cat(spreads))
-        d = len(shared)
-        return torch.stack([cholesky((x.T @ x + d * shared) / (len(x) + d)) for x in spreads])
+        weight = SHARED_ROWS * len(shared)
+        return torch.stack([cholesky((x.T @ x + weight * shared) / (len(x) + weight)) for x in spreads])
 
 
 def shrunk_covariance(spread: Tensor) -> Tensor:
