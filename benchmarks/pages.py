@@ -4,6 +4,7 @@ from pathlib import Path
 
 from benchmarks.documents import RESULTS, ROOT, Table, bench_records, filled_document, write_texts
 from benchmarks.drift_delay import drift_table
+from benchmarks.first_hour import first_hour_tables
 from benchmarks.onnx_runtime import onnx_table
 from benchmarks.scale import ray_table, scale_tables
 from benchmarks.serve_fuzz import fuzz_table
@@ -20,6 +21,7 @@ def page_texts(results: Path = RESULTS, docs: Path = ROOT / "docs") -> dict[Path
         "speed.md": [table for record in bench_records("speed", results) for table in speed_tables(record)],
         "serving.md": [*([load_table(load)] if load else []), *each["serve-fuzz"], *each["drift-delay"]],
         "export.md": each["onnx"],
+        "guide-images.md": first_hour_tables(results),
         "scale.md": [*scale_tables(results), *each["ray"]],
     }
     return {docs / name: filled_document(docs / name, tables) for name, tables in pages.items()}

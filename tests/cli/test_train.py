@@ -55,7 +55,7 @@ def image_folder(folder, write_csv):
     train, test = draw_shapes(folder / "train", 240, seed=0), draw_shapes(folder / "test", 150, seed=1)
     noise = np.random.default_rng(2).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
     np.savez(folder / "noise.npz", images=noise)
-    return train, test, folder / "noise.npz", ["--epochs=8", "--set=data.image.size=[12, 12]"]
+    return train, test, folder / "noise.npz", ["--epochs=8", "--set=pretraining.epochs=8", "--set=data.image.size=[12, 12]"]
 
 
 def npz_of_images(folder, write_csv):
@@ -64,7 +64,7 @@ def npz_of_images(folder, write_csv):
     np.savez(folder / "train.npz", images=images[:400], labels=labels[:400])
     np.savez(folder / "test.npz", images=images[400:], labels=labels[400:])
     np.savez(folder / "noise.npz", images=np.random.default_rng(0).random((50, 8, 8)))
-    return folder / "train.npz", folder / "test.npz", folder / "noise.npz", ["--epochs=20", "--set=training.augment.crop=0"]
+    return folder / "train.npz", folder / "test.npz", folder / "noise.npz", ["--epochs=8", "--set=pretraining.epochs=5"]
 
 
 @pytest.mark.parametrize("make", [table, image_folder, npz_of_images], ids=lambda make: make.__name__)
@@ -298,3 +298,14 @@ def test_a_folder_that_hides_a_built_in_set_is_mentioned(besnn, tmp_path, monkey
     outcome = besnn("score", stripes_model, name, "-o", "scores.csv", "--json")
     assert json.loads(outcome.out)["inputs"] == 64
     assert outcome.err == f"{name}: reading your folder, not the built-in set (which {name}:test names)\n"
+
+
+def test_a_quick_look(besnn, stripe_folder, tmp_path):
+    few = ["--set=data.calibration=0.35", "--set=pretraining=null", "--set=backbone.channels=2", "--set=data.image.size=[8,8]"]
+    outcome = besnn("train", str(stripe_folder), "-o", str(tmp_path / "m"), "--quick", "--json", *few)
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["epochs"] == max(1, round(0.25 * load_recipe("images").training.epochs))
+    assert "training images are shifted by up to 1 pixel, and" in outcome.err
+    refused = besnn("train", str(stripe_folder), "-o", str(tmp_path / "m"), "--quick", "--thorough")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "give one of them" in refused.err

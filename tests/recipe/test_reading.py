@@ -4,7 +4,7 @@ import yaml
 
 from besnn.errors import InputError
 from besnn.recipe.methods import METHODS
-from besnn.recipe.reading import recipe_text
+from besnn.recipe.reading import effort_overrides, recipe_text
 from besnn.training import load_recipe, parse_recipe, shipped_recipes
 
 MINE = {"name": "mine", "data": {"source": "digits"}}
@@ -188,3 +188,10 @@ def test_epochs_that_are_asked_for_are_not_extended():
     assert load_recipe("table").training.least_steps > 0
     assert load_recipe("table", ["training.epochs=3"]).training.least_steps == 0
     assert load_recipe("table", ["training.epochs=3", "training.least_steps=9"]).training.least_steps == 9
+
+
+def test_effort_multiplies_the_length_of_training():
+    recipe = load_recipe("digits", ["pretraining.epochs=8", "training.epochs=5", "training.least_steps=100"])
+    lengths = ["pretraining.epochs=32", "training.epochs=20", "training.least_steps=400"]
+    assert effort_overrides(recipe, 4) == lengths
+    assert effort_overrides(recipe, 0.01) == ["pretraining.epochs=1", "training.epochs=1", "training.least_steps=1"]

@@ -180,11 +180,11 @@ def small_resnet(
         Field(description="of the first convolution; null: by the number of training images, see `channels_for`"),
     ] = None,
 ) -> nn.Sequential:
-    """Build Φ for images of any size with few operations: a narrow ResNet-9 (Page 2019), then 4 · channels → d.
+    """Build Φ for images of any size with few operations: a narrow ResNet-9 (Page 2019), then 16 · channels → d.
 
     Its children are `trunk` and `head`. In the trunk, `stem` shrinks the image until its shorter side is at most 16, with one
-    convolution for 32 or 64 pixels and more for larger images; two residual stages, `stage1` and `stage2`, and a global maximum
-    follow. All of these can be named as layers for density scores.
+    convolution for 32 or 64 pixels and more for larger images; `stage1` is another convolution and halves it again, and
+    `stage2` ends with a residual pair of convolutions. All of these can be named as layers for density scores.
 
     >>> list(small_resnet((3, 64, 48))(torch.rand(2, 3, 64, 48)).shape)
     [2, 64]
@@ -199,11 +199,11 @@ def small_resnet(
             stem.append(nn.MaxPool2d(2))
             side //= 2
         inputs, side = width, side // stride
-    halve = [nn.MaxPool2d(2)] if side >= 4 else []
-    stage1 = nn.Sequential(*_convolution(width, 2 * width), ResidualPair(2 * width))
-    stage2 = nn.Sequential(*halve, *_convolution(2 * width, 4 * width), ResidualPair(4 * width))
-    trunk = _named(stem=nn.Sequential(*stem), stage1=stage1, stage2=stage2, pool=nn.AdaptiveMaxPool2d(1), flat=nn.Flatten())
-    return _named(trunk=trunk, head=nn.Linear(4 * width, feature_dim))
+    halves = [[nn.MaxPool2d(2)] if side >= least else [] for least in (4, 8)]
+    stage1 = nn.Sequential(*_convolution(width, 2 * width), *halves[0])
+    stage2 = nn.Sequential(*_convolution(2 * width, 4 * width), ResidualPair(4 * width), *halves[1])
+    trunk = _named(stem=nn.Sequential(*stem), stage1=stage1, stage2=stage2, pool=nn.AdaptiveAvgPool2d(2), flat=nn.Flatten())
+    return _named(trunk=trunk, head=nn.Linear(16 * width, feature_dim))
 
 
 def channels_for(images: int) -> int:

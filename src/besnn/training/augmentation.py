@@ -46,7 +46,8 @@ def in_words(config: AugmentConfig) -> str:
     'training images are shifted by up to 4 pixels, and not mirrored: mirror images are harder to recognise'
     """
     mirrored = "mirrored" if config.flip else "not mirrored: mirror images are harder to recognise"
-    return f"training images are shifted by up to {config.crop} pixels, and {mirrored}"
+    pixels = "1 pixel" if config.crop == 1 else f"{config.crop} pixels"
+    return f"training images are shifted by up to {pixels}, and {mirrored}"
 
 
 def mirror_images_belong(images: Tensor, labels: NDArray[np.int64], margin: float = 0.02) -> bool:
