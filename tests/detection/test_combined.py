@@ -133,10 +133,10 @@ def test_a_far_score_counts_only_beyond_most_known_inputs() -> None:
     reference = two_scores(1000, 0)
     combined, entropy = CombinedScore(reference, far={"density": FAR}), CombinedScore({"entropy": reference["entropy"]})
     known = combined.score(reference) - entropy.score({"entropy": reference["entropy"]})
-    assert (known > 0).float().mean().item() == pytest.approx(math.exp(-2), abs=0.02)
+    assert (known > 0).float().mean().item() == pytest.approx(math.exp(-FAR), abs=0.02)
     strange = {"entropy": reference["entropy"][:1], "density": 100 * reference["density"].max()[None]}
     surprise = TailProbability(reference["density"]).surprise(strange["density"])
-    expected = entropy.score({"entropy": strange["entropy"]}) + 2 * (surprise - 2)
+    expected = entropy.score({"entropy": strange["entropy"]}) + 2 * (surprise - FAR)
     torch.testing.assert_close(combined.score(strange), expected)
     tail = combined.tails["density"]
     torch.testing.assert_close(tail.network()(reference["density"]), tail.surprise(reference["density"]), rtol=1e-4, atol=1e-4)

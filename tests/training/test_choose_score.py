@@ -309,7 +309,7 @@ def test_far_densities_join_the_combination(far, fitted):
         surprise = TailProbability(torch.from_numpy(far.score(validation, name))).surprise(
             torch.from_numpy(far.score(inputs, name))
         )
-        expected += 2 * np.maximum(surprise.numpy() - 2, 0) if name in distant else surprise.numpy()
+        expected += 2 * np.maximum(surprise.numpy() - 1, 0) if name in distant else surprise.numpy()
     np.testing.assert_allclose(far.score(inputs), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -10,13 +10,21 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.model import Preprocessing
 from besnn.recipe.build import freeze_weights
-from besnn.recipe.reading import load_recipe
+from besnn.recipe.reading import load_recipe, parse_recipe
 from besnn.training.batches import Data, open_source
 from besnn.training.fit import fit_detector
 from besnn.wrapping.checks import check_network
 from besnn.wrapping.layers import find_layers
 
 FEATURES = 64
+IMAGES = {
+    "name": "members",
+    "data": {"source": "images", "validation": 0.1, "calibration": 0.15},
+    "method": {"noise_dim": 64, "hidden_dim": 128},
+    "training": {"batch_size": 64, "gradient_every": 4, "patience": 8},
+    "score": {"neighbour": 10},
+}
+"""How the members of an image network are fitted: the recipe `images` is for networks that have learned nothing yet."""
 
 
 def convert(
@@ -35,8 +43,6 @@ def convert(
     freeze_weights(body)
     extractor = nn.Sequential(OrderedDict(trunk=body, head=nn.Linear(found.head.weight.shape[1], FEATURES)))
     settings = {
-        "data.source": "images",
-        "pretraining": "null",
         "backbone.feature_dim": FEATURES,
         "method.members": members,
         "method.norm": "member",
@@ -48,5 +54,6 @@ def convert(
         "training.optimiser.learning_rate": 0.1,
         "calibration.alpha": alpha,
     }
-    recipe = load_recipe("images" if x.ndim == 4 else "table", [f"{field}={value}" for field, value in settings.items()])
+    overrides = [f"{field}={value}" for field, value in settings.items()]
+    recipe = parse_recipe(IMAGES, overrides) if x.ndim == 4 else load_recipe("table", overrides)
     return fit_detector(recipe, data, feature_extractor=extractor, preprocessing=preprocessing).detector
