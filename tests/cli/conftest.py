@@ -54,7 +54,12 @@ def moons_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stripes_model(stripe_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibrated model of images of stripes, 8x8 grey; read only."""
     model = tmp_path_factory.mktemp("stripes-model") / "stripes.safetensors"
-    options = ["--set=data.image={size: [8, 8], channels: 1}", "--set=data.calibration=0.3", "--alpha=0.1", "--set=pretraining=null"]
+    options = [
+        "--set=data.image={size: [8, 8], channels: 1}",
+        "--set=data.calibration=0.3",
+        "--alpha=0.1",
+        "--set=pretraining=null",
+    ]
     assert run(["train", str(stripe_folder), "-o", str(model), "--epochs", "6", "-q", *TINY, *options]) == 0
     return model
 
