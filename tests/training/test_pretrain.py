@@ -13,7 +13,7 @@ from besnn.errors import BesnnError, DataError, InputError
 from besnn.model import Preprocessing, convnet
 from besnn.training.batches import ArraySource
 from besnn.training.device import make_fabric
-from besnn.training.fit import fit_detector
+from besnn.training.fit import _compared, fit_detector
 from besnn.training.pretrain import TrainingData, pretrained_network
 from besnn.training.progress import Reporter
 from besnn.training.trainer import RunOptions
@@ -69,7 +69,7 @@ def start_of(recipe, dataset):
     fabric = make_fabric(accelerator="cpu")
     source = ArraySource(dataset, fabric.device)
     data = TrainingData(source, None, Preprocessing.fit(source.sample()), num_classes=2)
-    return pretrained_network(recipe, data, fabric, RunOptions(), identity="")
+    return pretrained_network(recipe, data, fabric, RunOptions(), identity="")[0]
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -330,9 +330,8 @@ def test_the_command_line(stripe_folder, tmp_path, capsys):
         assert f"wrote {model}" in printed.out
         epochs = [line.split() for line in printed.err.splitlines() if line.startswith("epoch")]
         messages = ["pretraining: the backbone as a plain softmax network", "training: be-snn, from that network's trunk"]
-        assert [line for line in printed.err.splitlines() if not line.startswith("epoch")] == (
-            messages if name == "both" else []
-        )
+        told = [line for line in printed.err.splitlines() if not line.startswith(("epoch", "held-out accuracy: be-snn"))]
+        assert told == (messages if name == "both" else [])
         assert not list(tmp_path.rglob("checkpoint*"))
         plain = [words[1] for words in epochs if "entropy" not in words]
         assert plain == (["1", "2", "3"] if name == "both" else [])
@@ -358,3 +357,24 @@ def test_the_command_line_does_not_throw_a_stopped_plain_network_away(stripe_fol
     assert besnn(words) == 2
     assert "or drop it with --restart" in capsys.readouterr().err
     assert besnn([*words, "--resume"]) == 0
+
+
+def test_the_accuracy_of_both_networks_is_told(recipe_of, stripes):
+    class Listen(Reporter):
+        def __init__(self):
+            self.said = []
+
+        def say(self, text):
+            self.said.append(text)
+
+    listener = Listen()
+    fitted = fit_detector(recipe_of(), stripes, reporter=listener)
+    plain = fit_detector(recipe_of().plain(), stripes).history[-1]["validation_accuracy"]
+    own = fitted.history[-1]["validation_accuracy"]
+    told = f"held-out accuracy: be-snn {100 * own:.1f} %, the plain network before it {100 * plain:.1f} %"
+    assert listener.said[-1].startswith(told)
+
+
+@pytest.mark.parametrize(("accuracy", "worse"), [(0.8, False), (0.75, False), (0.6, True)])
+def test_a_clearly_better_plain_network_is_recommended(accuracy, worse):
+    assert ("--method softmax is the better choice" in _compared("be-snn", accuracy, 0.8, 200)) == worse
