@@ -209,7 +209,7 @@ def table_suite(
 def tables(
     results: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where records are.")] = None, quiet: Quiet = False
 ) -> None:
-    """Write the tables of docs/speed.md, serving.md, export.md and scale.md from the records in results/bench."""
+    """Write the tables of docs/speed.md, serving.md, export.md, scale.md and tables.md from the records in results/bench."""
     from benchmarks.pages import write_pages
 
     for path in write_pages(results):

@@ -10,6 +10,7 @@ from benchmarks.scale import ray_table, scale_tables
 from benchmarks.serve_fuzz import fuzz_table
 from benchmarks.serve_load import load_table
 from benchmarks.speed import speed_tables
+from benchmarks.tables.suite import suite_tables
 
 
 def page_texts(results: Path = RESULTS, docs: Path = ROOT / "docs") -> dict[Path, str]:
@@ -23,6 +24,7 @@ def page_texts(results: Path = RESULTS, docs: Path = ROOT / "docs") -> dict[Path
         "export.md": each["onnx"],
         "guide-images.md": first_hour_tables(results),
         "scale.md": [*scale_tables(results), *each["ray"]],
+        "tables.md": [table for record in bench_records("table-suite-reported", results) for table in suite_tables(record)],
     }
     return {docs / name: filled_document(docs / name, tables) for name, tables in pages.items()}
 

@@ -21,7 +21,10 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@parametrize_with_checks([BESNNOutlierDetector(contamination=0.5, classifier=BESNNClassifier(epochs=2, random_state=0))])
+SMALL = BESNNClassifier(2, hidden=(16,), feature_dim=8, epochs=2, random_state=0)
+
+
+@parametrize_with_checks([BESNNOutlierDetector(contamination=0.5, classifier=SMALL)])
 def test_scikit_learn_estimator_checks(estimator, check):
     check(estimator)
 

@@ -322,6 +322,12 @@ class BESNNOutlierDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self.labels_ = self._outliers(self.decision_scores_)
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        """Say that gaps are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return the OOD score of each input, `[n]`: higher = more of an outlier."""
         check_is_fitted(self)

@@ -53,7 +53,7 @@ def test_whatever_a_reader_raises_is_one_line(tmp_path, one_line):
 
 
 def test_messages_list_the_registered_formats(tmp_path):
-    assert describe_formats() == "a data file (.npz, .csv, .parquet, .npy)"
+    assert describe_formats() == "a data file (.npz, .csv, .tsv, .gz, .parquet, .npy)"
     with pytest.raises(DataError, match=r"a data file \(.*\.npy\)$"):
         load(tmp_path / "absent.txt")
 

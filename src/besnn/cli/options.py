@@ -50,7 +50,7 @@ def check_engine(engine: Engine, library: Literal["data", "serve"], device: str,
         raise InputError(f"{given[0]} is for Ray: add --engine ray, or leave it out")
 
 
-DATA_HELP = "a built-in name (besnn data list), a folder of images, an .npz, a .csv or a .parquet"
+DATA_HELP = "a built-in name (besnn data list), a folder of images, an .npz, a .csv, a .tsv (also as .gz) or a .parquet"
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as besnn train writes it.")]
 Data = Annotated[str, typer.Argument(metavar="DATA", help=f"{DATA_HELP.capitalize()}.", autocompletion=complete_data)]

@@ -46,7 +46,7 @@ FORMATS: dict[str, Format] = {".npz": Npz(), ".csv": Csv(), ".tsv": Csv(), ".gz"
 
 
 def describe_formats() -> str:
-    """Return what messages call the files that can be read: `a data file (.npz, .csv, .parquet)`."""
+    """Return what messages call the files that can be read: `a data file (.npz, .csv, ...)`."""
     return f"a data file ({', '.join(FORMATS)})"
 
 
