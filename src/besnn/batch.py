@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from besnn.data import Batch, ImageSpec, stream
+from besnn.data import Batch, ImageSpec, Inputs, stream
 from besnn.errors import InputError
 from besnn.storage.files import whole_file
 
@@ -96,6 +96,24 @@ def score_file(
             write(rows)
             tally.add(rows)
     return tally
+
+
+def strangest_inputs(
+    detector: "Detector", source: str, most: int, *, label: str = "label", data_dir: Path | None = None
+) -> tuple[list[str], Inputs, int]:
+    """Return the names and inputs of the strangest inputs that are not `known`, at most so many, and how many there are."""
+    kept: list[tuple[float, str, Inputs]] = []
+    total = 0
+    for batch in open_inputs(detector, source, label=label, data_dir=data_dir):
+        good = np.flatnonzero(batch.good)
+        predictions = detector.predict(batch.inputs[good])
+        unknown = np.flatnonzero(predictions.decision != "known")
+        total += len(unknown)
+        kept += [(float(predictions.score[row]), batch.ids[good[row]], batch.inputs[good[row]].copy()) for row in unknown]
+        kept = sorted(kept, key=lambda each: -each[0])[:most]
+    dtype = np.uint8 if image_spec(detector) else np.float32
+    inputs = np.stack([each for *_, each in kept]) if kept else np.zeros((0, *detector.input_shape), dtype)
+    return [name for _, name, _ in kept], inputs, total
 
 
 def control_fdr(batches: Iterable[pa.RecordBatch], q: float) -> list[pa.RecordBatch]:

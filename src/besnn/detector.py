@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from besnn.checks import as_integers, check_labels
 from besnn.detection import ConformalThreshold, Decision, LabelRule, ScoreSet, benjamini_hochberg, fit_decision
+from besnn.detection.explanation import Examples, occlusion_map
 from besnn.detection.label_rule import DECISIONS, Form
+from besnn.detection.score_set import COMBINED
 from besnn.errors import BesnnError, DataError, InputError, NotReadyError, one_line
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing, WrappedNetwork
 from besnn.recipe.build import build_method
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from besnn.data import Dataset
     from besnn.data.encoding import TableEncoding
     from besnn.evaluation import Evaluation, ScoredSet
+    from besnn.evaluation.explained import Explained
 
 Array = NDArray[Any] | Tensor
 
@@ -99,6 +102,29 @@ class Predictions:
         return replace(self, is_ood=is_ood, decision=decision, label_sets=label_sets)
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """Why a detector decided as it did, one row per input.
+
+    Attributes:
+        predictions: what it says.
+        neighbours, distances: which of the detector's `examples` are nearest by their features, `[n, k]`, nearest first, and
+            how far they are: 1 − cos, averaged over the members.
+        surprise: −log p by part of the deciding score, such as the density at a layer, `{part: [n]}`, with p the share of known
+            inputs that are at least as strange in this respect; the parts add up to a combined score.
+        heat_maps: how much each place of an image adds to the score, `[n, h, w]`; None if not asked for, and for rows.
+    """
+
+    predictions: Predictions
+    neighbours: NDArray[np.int64]
+    distances: NDArray[np.float32]
+    surprise: dict[str, NDArray[np.float32]]
+    heat_maps: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+
 class Detector:
     """A classifier that says when it does not know.
 
@@ -141,6 +167,7 @@ class Detector:
         self.recipe, self.layer, self.provenance = recipe, layer, dict(provenance or {})
         self.scoring = scoring or ScoreSet(model.evidence_kind, model.default_score)
         self.decision: Decision | None = None
+        self.examples: Examples | None = None  # training inputs to show
         self._networks: dict[str | None, InferenceNetwork] = {}
 
     @property
@@ -298,6 +325,62 @@ class Detector:
             member_probabilities=torch.cat(member_probabilities, dim=1).exp().numpy(),
         )
 
+    def explain(self, inputs: Array, neighbours: int = 5, heat_map: bool = True) -> Explanation:
+        """Say why each raw input is known, unsure or unknown; needs calibration.
+
+        Neighbours and surprises cost as much again as predictions. A heat map costs about 170 scores of the image.
+        """
+        raw, predictions = self._checked(inputs), self.predict(inputs)
+        rows = [np.zeros((0, neighbours), np.int64)]
+        distances = [np.zeros((0, neighbours), np.float32)]
+        combined = self.scoring.combined if self.scoring.name == COMBINED else None
+        surprise: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in (combined.tails if combined else ())}
+        for evidence, features in self.outputs(raw, self.layer) if surprise or self.examples else ():
+            for name, parts in surprise.items():
+                assert combined is not None
+                parts.append(combined.tails[name].surprise(self.scoring.score(evidence, features, name)).float().cpu())
+            if self.examples is not None:
+                nearest, far = self.examples.nearest(features, neighbours)
+                rows.append(nearest)
+                distances.append(far)
+        found = {name: torch.cat(parts).numpy() for name, parts in surprise.items()}
+        maps = None
+        if heat_map and raw.ndim == 4:
+            maps = np.stack([occlusion_map(self.score, image) for image in raw]) if len(raw) else np.zeros((0, *raw.shape[2:]))
+        return Explanation(
+            predictions,
+            np.concatenate(rows[1:] or rows),
+            np.concatenate(distances[1:] or distances),
+            found or {self.scoring.name: -np.log(predictions.p_value).astype(np.float32)},
+            None if maps is None else maps.astype(np.float32),
+        )
+
+    def explained(
+        self, inputs: NDArray[Any], names: Sequence[str], neighbours: int = 4, heat_map: bool = True
+    ) -> "list[Explained]":
+        """Return explanations with the inputs, their neighbours and all names, for pages and reports."""
+        from besnn.evaluation.explained import Explained
+
+        found, examples = self.explain(inputs, neighbours, heat_map), self.examples
+        sets = found.predictions.named_label_sets(self.class_names)
+        columns = self.feature_names or [f"column {place + 1}" for place in range(self.input_shape[0])]
+        described = list(zip(columns, self.preprocessing.std.tolist(), strict=False))
+        return [
+            Explained(
+                name=names[row],
+                decision=decision if decision != "unsure" else f"unsure: {' or '.join(sets[row])}",
+                value=inputs[row],
+                neighbours=inputs[:0] if examples is None else examples.inputs[found.neighbours[row]],
+                classes=[] if examples is None else [self.class_names[i] for i in examples.labels[found.neighbours[row]]],
+                distances=found.distances[row].tolist() if examples is not None else [],
+                surprise={part: float(values[row]) for part, values in found.surprise.items()},
+                members=[self.class_names[index] for index in found.predictions.member_labels[:, row]],
+                heat=None if found.heat_maps is None else found.heat_maps[row],
+                columns=described,
+            )
+            for row, decision in enumerate(found.predictions.decision.tolist())
+        ]
+
     def layer_for(self, *names: str) -> str | None:
         """Return the inner layer or layers that scores use; None if they use none, or the output of Φ."""
         return None if all(name in self.scoring.evidence_scores for name in names) else self.layer
@@ -429,6 +512,8 @@ class Detector:
         if self.decision is not None:
             calibration_tensors, calibration = self.decision.state()
             tensors |= {f"calibration/{name}": value for name, value in calibration_tensors.items()}
+        if self.examples is not None:
+            tensors |= {f"examples/{name}": value for name, value in self.examples.state().items()}
         header = {
             "recipe": None if self.recipe is None else self.recipe.model_dump(mode="json"),
             "input_shape": list(self.input_shape),
@@ -516,9 +601,9 @@ class Detector:
             _encoding(header.get("encoding")),
         )
         if (calibration := header["calibration"]) is not None:
-            prefix = "calibration/"
-            found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-            detector.decision = Decision.from_state(found, calibration, len(header["class_names"]))
+            detector.decision = Decision.from_state(_under("calibration/", tensors), calibration, len(header["class_names"]))
+        if examples := _under("examples/", tensors):
+            detector.examples = Examples.from_state(examples)
         return detector
 
 
@@ -528,6 +613,10 @@ def _encoding(settings: Sequence[dict[str, Any]] | None) -> "TableEncoding | Non
     from besnn.data.encoding import TableEncoding
 
     return TableEncoding.from_settings(settings)
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _as_tensor(inputs: Array) -> Tensor:

@@ -146,3 +146,14 @@ def test_the_class_column_of_training_is_not_a_feature(besnn, tmp_path, write_cs
     assert besnn("train", table, "--label=kind", "-o", model, "--epochs=1", "-q", *tiny).code == 0
     assert besnn("score", model, table, "-o", target).code == 0
     assert {row["label"] for row in read(target)} <= {"up", "down"}
+
+
+def test_a_page_says_why(besnn, tmp_path, moons_model, write_csv):
+    source = write_csv(tmp_path / "points.csv", ["x1", "x2"], [[0.0, 1.0], [90.0, 90.0], [0.5, 0.25]])
+    page = tmp_path / "why.html"
+    outcome = besnn("score", moons_model, source, "-o", tmp_path / "scores.csv", "--explain", page)
+    assert outcome.code == 0, outcome.err
+    decisions = [row["decision"] for row in read(tmp_path / "scores.csv")]
+    assert page.read_text().count("<h3>") == sum(decision != "known" for decision in decisions)
+    refused = besnn("score", moons_model, source, "-o", tmp_path / "scores.csv", "--explain", tmp_path / "why.txt")
+    assert (refused.code, "must end in .html" in refused.err) == (2, True)

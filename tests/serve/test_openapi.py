@@ -17,7 +17,7 @@ BODIES = 600
 MAX_GROWTH = 64  # MiB; a leak of one body per request would be several times that in the long run
 
 EXAMPLES = 25
-POSTS = ["/v1/predict", "/v2/models/{model_name}/infer"]
+POSTS = ["/v1/predict", "/v1/explain", "/v2/models/{model_name}/infer"]
 
 
 @pytest.fixture(params=["moons", "digits"])

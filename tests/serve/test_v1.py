@@ -241,3 +241,27 @@ def test_a_refusal_says_what_is_wanted(request: pytest.FixtureRequest, client: s
     response = request.getfixturevalue(client).post("/v1/predict", json={"inputs": [[1, 2, 3]]})
     assert response.status_code == 422
     assert wanted in response.json()["detail"]
+
+
+def test_an_explanation_is_the_detectors(digits_client: httpx.Client, digits_detector: Detector, digit_data: Dataset):
+    images = np.concatenate([digit_data.inputs[:2], 255 - digit_data.inputs[:1]])
+    answer = digits_client.post("/v1/explain?heat_map=true", json={"inputs": images.tolist()})
+    assert answer.status_code == 200
+    expected = digits_detector.explain(images)
+    for place, row in enumerate(answer.json()["explanations"]):
+        check([row["prediction"]], expected.predictions[place : place + 1])
+        labels = digits_detector.examples.labels[expected.neighbours[place]]
+        assert [each["label"] for each in row["neighbours"]] == [digits_detector.class_names[label] for label in labels]
+        np.testing.assert_allclose([each["distance"] for each in row["neighbours"]], expected.distances[place], atol=1e-4)
+        png = Image.open(io.BytesIO(base64.b64decode(row["neighbours"][0]["input"])))
+        np.testing.assert_array_equal(np.asarray(png), digits_detector.examples.inputs[expected.neighbours[place][0], 0])
+        np.testing.assert_allclose(row["heat_map"], expected.heat_maps[place], atol=1e-3)
+        assert row["surprise"].keys() == expected.surprise.keys()
+
+
+def test_explanations_of_rows_and_their_limit(moons_client: httpx.Client, moons_detector: Detector):
+    (row,) = moons_client.post("/v1/explain", json={"inputs": [[9, 9]]}).json()["explanations"]
+    assert "heat_map" not in row
+    assert len(row["neighbours"][0]["input"]) == 2
+    assert moons_client.post("/v1/explain", json={"inputs": [[9, 9]] * 17}).status_code == 422
+    assert moons_client.post("/v1/explain?colour=red", json={"inputs": [[9, 9]]}).status_code == 422

@@ -48,6 +48,7 @@ def evaluate(
     for option, written in {"--json": json, "--report": report}.items():
         if written is not None:
             check_output(option, written, model, known, *specs)
+    from besnn.evaluation.explained import card
     from besnn.evaluation.report import write_report
     from besnn.training.record import write_record
 
@@ -57,7 +58,7 @@ def evaluate(
     record = {} if json is None else _record(detector, evaluation, time.monotonic() - began)
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
-        write_report(evaluation, report)
+        write_report(evaluation, report, lambda inputs, names: [card(each) for each in detector.explained(inputs, names)])
         note(f"wrote {report}", quiet=quiet)
     if json is not None and json != STANDARD_OUTPUT:
         write_record(json, record)

@@ -18,10 +18,11 @@ from besnn.cli.options import (
     check_engine,
     complete_data,
 )
-from besnn.cli.output import announce, count, counting_progress
+from besnn.cli.output import announce, count, counting_progress, note
 
 if TYPE_CHECKING:
     from besnn.batch import Tally
+    from besnn.detector import Detector
 
 
 def score(
@@ -50,6 +51,10 @@ def score(
         float | None,
         typer.Option(metavar="RATE", help="Flag so that on average at most this share of all flags is false. (default: alpha)"),
     ] = None,
+    explain: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page that says why inputs are not known, as one HTML file. (default: none)"),
+    ] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
@@ -69,8 +74,13 @@ def score(
 
     ray_options = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}
     check_engine(engine, "data", device, ray_options)
-    if fdr is not None and engine is Engine.RAY:
-        raise InputError("--fdr compares all inputs with each other: leave out --engine ray")
+    for option, given in {"--fdr": fdr, "--explain": explain}.items():
+        if given is not None and engine is Engine.RAY:
+            raise InputError(f"{option} needs all inputs in one process: leave out --engine ray")
+    if explain is not None:
+        if explain.suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"--explain {str(explain)!r}: its name must end in .html")
+        check_output("--explain", explain, source, model, output)
     if fdr is not None and not 0 < fdr < 1:
         raise InputError(f"--fdr {fdr:g} is not a share: choose it between 0 and 1, such as 0.1")
     if engine is Engine.LOCAL:
@@ -90,7 +100,22 @@ def score(
 
             cluster = Cluster(address, workers, gpus_per_worker or 0.0)
             tally = score_on_ray(model, source, output, label=label, data_dir=data_dir, cluster=cluster, progress=progress)
+    if explain is not None:
+        _explain(detector, source, label, data_dir, explain, quiet)
     _report(tally, output, json, quiet)
+
+
+def _explain(
+    detector: "Detector", source: str, label: str, data_dir: Path | None, path: Path, quiet: bool, most: int = 30
+) -> None:
+    """Write a page about the strangest inputs that are unsure or unknown."""
+    from besnn.batch import strangest_inputs
+    from besnn.evaluation.explained import write_explanations
+
+    names, inputs, total = strangest_inputs(detector, source, most, label=label, data_dir=data_dir)
+    explained = detector.explained(inputs, names)
+    write_explanations(explained, path, f"Why: {source}", more=total - len(names))
+    note(f"wrote {path}", quiet=quiet)
 
 
 def _report(tally: "Tally", output: str, json: bool, quiet: bool) -> None:

@@ -5,7 +5,7 @@ Styles are inline, figures are embedded, and a content security policy forbids a
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from besnn.evaluation.style import as_data_uri
 from besnn.storage.files import whole_file
 
 _SHOWN_FEATURES = 6
+_EXPLAINED = 2  # of each set
+Explain = Callable[[npt.NDArray[Any], Sequence[str]], list[dict[str, object]]]
 _TEMPLATES = Environment(
     loader=PackageLoader("besnn.evaluation"),
     autoescape=True,
@@ -49,16 +51,17 @@ class Examples:
     facts: list[dict[str, str]]
 
 
-def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> Path:
+def write_report(evaluation: Evaluation, path: str | os.PathLike[str], explain: Explain | None = None) -> Path:
     """Write the report to a file, atomically; return the path."""
-    page = render_report(evaluation)
+    page = render_report(evaluation, explain)
     with whole_file(path) as partial:
         partial.write_text(page, encoding="utf-8")
     return Path(path)
 
 
-def render_report(evaluation: Evaluation) -> str:
-    """Render the report as HTML."""
+def render_report(evaluation: Evaluation, explain: Explain | None = None) -> str:
+    """Render the report as HTML; `explain` says why the likeliest mistakes were made, see `explained.card`."""
+    extremes = list(extreme_examples(evaluation))
     return render_page(
         "report.html.j2",
         evaluation=evaluation,
@@ -67,9 +70,15 @@ def render_report(evaluation: Evaluation) -> str:
         score_names=sorted(evaluation.known.scores, key=lambda name: (name != evaluation.default_score, name)),
         sentences=evaluation.summary(),
         pictures=_pictures(evaluation),
-        examples=[_shown(examples, evaluation) for examples in extreme_examples(evaluation)],
+        examples=[_shown(examples, evaluation) for examples in extremes],
+        reasons=[] if explain is None else [reason for each in extremes for reason in _reasons(each, explain)],
         provenance=list(_flattened(evaluation.provenance)),
     )
+
+
+def _reasons(examples: Examples, explain: Explain) -> list[dict[str, object]]:
+    some = examples.facts[:_EXPLAINED]
+    return explain(examples.inputs[: len(some)], [fact["input"] for fact in some])
 
 
 def render_page(template: str, **context: object) -> str:

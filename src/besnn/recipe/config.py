@@ -46,6 +46,9 @@ class DataConfig(Section):
     limit: PositiveInt | None = Field(None, description="use only this many rows, drawn at random")
     validation: Fraction = Field(0.1, description="share held out for early stopping and for choosing the score")
     calibration: Fraction = Field(0.1, description="share held out for setting the threshold")
+    examples: NonNegativeInt = Field(
+        1000, description="most training inputs that the model file keeps, to show the nearest ones to an input; 0: none"
+    )
 
     @model_validator(mode="after")
     def _leave_something(self) -> Self:

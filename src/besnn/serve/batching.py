@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from besnn.detector import Predictions
 from besnn.serve.inputs import Inputs
 from besnn.serve.problems import Problem
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,6 +66,10 @@ class Batcher:
     def seconds_at_work(self) -> float:
         """Return for how long the scorer has been scoring the same inputs; 0 if it is idle."""
         return 0.0 if self._began is None else time.monotonic() - self._began
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Call a function in the thread that scores, in its turn."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def close(self) -> None:
         """Answer all accepted requests, then end the thread."""

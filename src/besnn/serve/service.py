@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from besnn.detector import Detector, Predictions
+from besnn.detector import Detector, Explanation, Predictions
 from besnn.errors import NotReadyError
 from besnn.serve.allowance import Allowance, Budget
 from besnn.serve.batching import Batcher
@@ -91,6 +91,10 @@ class Service:
             if self._flushing is None or self._flushing.done():
                 self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
         return predictions
+
+    async def explain(self, inputs: Inputs, *, heat_map: bool) -> Explanation:
+        """Explain inputs `[n, ...]`; they do not count as traffic."""
+        return await self._batcher.run(lambda: self.detector.explain(inputs, heat_map=heat_map))
 
     async def close(self) -> None:
         """Answer accepted requests, store their record, and end the threads."""

@@ -1,6 +1,6 @@
 """`/v1`: predictions, the model, examples and drift, as JSON made for people and pages."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -9,14 +9,18 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from besnn.detector import Predictions
+from besnn.detector import Explanation, Predictions
+from besnn.serve.allowance import Allowance
 from besnn.serve.bodies import JSON, MULTIPART, media_type
 from besnn.serve.drift import DriftReport
 from besnn.serve.examples import Example, encode_input
-from besnn.serve.inputs import InputReader
+from besnn.serve.inputs import InputReader, Inputs
 from besnn.serve.problems import Problem, problem_responses
 from besnn.serve.service import Service
 from besnn.version import __version__
+
+MAX_EXPLAINED = 16
+"""Most inputs in one request for explanations."""
 
 
 class PredictQuery(BaseModel):
@@ -55,6 +59,37 @@ class PredictResponse(BaseModel):
     """One prediction per input, in order."""
 
     predictions: list[PredictionRow]
+
+
+class ExplainQuery(BaseModel):
+    """Parameters of an explanation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    heat_map: bool = Field(default=False, description="Also return a heat map of each image; it costs some 170 predictions.")
+
+
+class Neighbour(BaseModel):
+    """A training example near an input."""
+
+    label: str
+    distance: float = Field(description="1 − cos of the features, averaged over the members.")
+    input: str | list[float] = Field(description="A PNG file in base64, or the row's numbers.")
+
+
+class Reason(BaseModel):
+    """Why one input was decided as it was."""
+
+    prediction: PredictionRow
+    neighbours: list[Neighbour] = Field(description="The nearest training examples that the model keeps, nearest first.")
+    surprise: dict[str, float] = Field(description="−log p by part of the score: how strange each found it.")
+    heat_map: list[list[float]] | None = Field(default=None, description="How much each place of an image adds to the score.")
+
+
+class ExplainResponse(BaseModel):
+    """One explanation per input, in order."""
+
+    explanations: list[Reason]
 
 
 class ExamplesResponse(BaseModel):
@@ -162,15 +197,7 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
     )
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         async with service.bodies.limited(request) as limited:
-            kind, quick, images = media_type(limited), False, reader.is_image
-            if kind == JSON:
-                body = await limited.body()
-                read, quick, images = partial(reader.from_json, body), reader.is_quick(body), reader.holds_files(body)
-            elif kind == MULTIPART and reader.is_image:
-                read = partial(reader.from_multipart, await limited.body(), request.headers["content-type"])
-            else:
-                expected = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
-                raise Problem(415, "media-type-unsupported", f"send the body as {expected}, and say so in Content-Type")
+            read, quick, images = await _reading(limited, reader)
             async with service.deadline() as allowance:
                 inputs = await service.read(partial(read, allowance), quick=quick, images=images)
                 predictions = await service.predict(inputs, observe=query.observe)
@@ -178,6 +205,24 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
                     predictions = predictions.control_fdr(query.fdr)
         rows = prediction_rows(predictions, info.class_names, members=query.members)
         return Response(to_json({"predictions": rows}), media_type=JSON)
+
+    @router.post(
+        "/explain",
+        summary="Why inputs are known, unsure or unknown",
+        response_model=ExplainResponse,
+        response_model_exclude_none=True,
+        responses=problem_responses(400, 408, 413, 415, 429, 504),
+        openapi_extra=_describe_body(reader),
+    )
+    async def explain(request: Request, query: Annotated[ExplainQuery, Query()]) -> Response:
+        async with service.bodies.limited(request) as limited:
+            read, quick, images = await _reading(limited, reader)
+            async with service.deadline() as allowance:
+                inputs = await service.read(partial(read, allowance), quick=quick, images=images)
+                if len(inputs) > MAX_EXPLAINED:
+                    raise Problem(422, "input-invalid", f"too many inputs to explain: send {MAX_EXPLAINED} or fewer")
+                found = await service.explain(inputs, heat_map=query.heat_map)
+        return Response(to_json({"explanations": explanation_rows(found, service)}), media_type=JSON)
 
     @router.get("/model", summary="The served model")
     async def describe_model() -> ModelInfo:
@@ -192,6 +237,37 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
         return service.traffic.report()
 
     return router
+
+
+async def _reading(request: Request, reader: InputReader) -> tuple[Callable[[Allowance], Inputs], bool, bool]:
+    """Return the function that reads the inputs in a body, whether it is quick, and whether it decodes images."""
+    kind = media_type(request)
+    if kind == JSON:
+        body = await request.body()
+        return partial(reader.from_json, body), reader.is_quick(body), reader.holds_files(body)
+    if kind == MULTIPART and reader.is_image:
+        return partial(reader.from_multipart, await request.body(), request.headers["content-type"]), False, True
+    expected = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
+    raise Problem(415, "media-type-unsupported", f"send the body as {expected}, and say so in Content-Type")
+
+
+def explanation_rows(found: Explanation, service: Service) -> list[dict[str, Any]]:
+    """Return explanations as rows of `ExplainResponse`."""
+    names, examples = service.detector.class_names, service.detector.examples
+    rows: list[dict[str, Any]] = []
+    for place, prediction in enumerate(prediction_rows(found.predictions, names, members=True)):
+        row: dict[str, Any] = {"prediction": prediction, "neighbours": []}
+        row["surprise"] = {part: float(values[place]) for part, values in found.surprise.items()}
+        if examples is not None:
+            nearest = zip(found.neighbours[place].tolist(), found.distances[place].tolist(), strict=True)
+            row["neighbours"] = [
+                {"label": names[examples.labels[i]], "distance": far, "input": encode_input(examples.inputs[i])}
+                for i, far in nearest
+            ]
+        if found.heat_maps is not None:
+            row["heat_map"] = found.heat_maps[place].tolist()
+        rows.append(row)
+    return rows
 
 
 def prediction_rows(predictions: Predictions, class_names: Sequence[str], *, members: bool) -> list[dict[str, Any]]:

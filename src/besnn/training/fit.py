@@ -28,6 +28,7 @@ from besnn.training.checkpoint import checkpoint_in, seconds_in
 from besnn.training.choose_score import check_score, fit_scoring
 from besnn.training.describe import describe
 from besnn.training.device import make_fabric
+from besnn.training.examples import keep_examples
 from besnn.training.pretrain import TrainingData, kept_accuracy, plain_folder, pretrained_network
 from besnn.training.progress import Reporter, Row
 from besnn.training.record import provenance
@@ -110,6 +111,7 @@ def fit_detector(
     )
     if fabric.is_global_zero:
         fit_scoring(detector, recipe.score, split.training, split.validation)
+        keep_examples(detector, split.training, recipe.data.examples)
         detector.provenance["measured"] = describe(detector, split)
         if split.calibration is not None:
             held_out = split.calibration

@@ -17,6 +17,7 @@ from besnn.errors import InputError
 from besnn.model import Preprocessing, WrappedNetwork
 from besnn.recipe.config import DataConfig
 from besnn.training.batches import Data, open_source
+from besnn.training.examples import keep_examples
 from besnn.training.record import provenance
 from besnn.training.split import Split, split_data
 from besnn.wrapping.checks import check_network, device_of
@@ -109,6 +110,7 @@ def wrap(
     assert split.calibration is not None
     source = open_source(split.training, torch.device("cpu"))
     ScoreFit(detector, found, source, split.validation.inputs, memory).choose(score)
+    keep_examples(detector, split.training)
     unseen = None if held_out is None else split.calibration.labels  # of training images, labels are right too often
     return detector.calibrate(split.calibration.inputs, alpha, delta, labels=unseen)
 

@@ -113,6 +113,27 @@ def test_examples_are_what_they_are_called(opened, digits_page: httpx.Client):
         expect(page.locator("#verdict")).to_contain_text(" or ")
 
 
+def test_the_page_says_why(opened, digits_page: httpx.Client):
+    with opened(digits_page) as page:
+        page.get_by_role("button", name="Known example 1", exact=True).click()
+        expect(page.locator("#verdict")).to_have_class("known")
+        expect(page.locator("#why button")).to_have_count(0)
+        page.get_by_role("button", name="Unknown example 1").click()
+        page.get_by_role("button", name="Why?").press("Enter")
+        expect(page.locator(".neighbours li")).to_have_count(5)
+        expect(page.locator(".reasons li").first).to_contain_text("of known inputs are at least as strange")
+        expect(page.get_by_role("img", name="Where the image is strange")).to_be_visible()
+        page.get_by_role("button", name="Known example 2", exact=True).click()
+        expect(page.locator(".neighbours li")).to_have_count(0)
+
+
+def test_the_page_says_why_of_a_row(opened, moons_page: httpx.Client):
+    with opened(moons_page) as page:
+        page.locator("#gallery-unknown + p + ul button").first.click()
+        page.get_by_role("button", name="Why?").click()
+        expect(page.locator(".neighbours figcaption").first).to_contain_text("x1")
+
+
 def test_the_point_on_the_map_can_be_dragged(opened, moons_page: httpx.Client, moons_detector: Detector):
     with opened(moons_page) as page:
         canvas = page.locator(".plane canvas")

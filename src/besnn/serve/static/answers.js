@@ -1,6 +1,7 @@
 // From an input to its answer: the request, the verdict in words and pictures, and the list of earlier inputs.
 
 import { predict, predictFiles, TokenNeeded } from "./api.js";
+import { offerReasons } from "./reasons.js";
 import { byId, element, percent, showError, svgElement } from "./dom.js";
 
 const MAX_CLASSES = 10;
@@ -32,7 +33,7 @@ export class Predictor {
       await this.attempt(async () => {
         const observe = final && byId("observe").checked;
         const [prediction] = await predict([input], { observe });
-        this.show([prediction], picture ? [picture] : [], observe);
+        this.show([prediction], picture ? [picture] : [], observe, [{ input }]);
       });
     }
     this.busy = false;
@@ -42,7 +43,8 @@ export class Predictor {
     return this.attempt(async () => {
       const observe = byId("observe").checked;
       const predictions = await predictFiles(files, { observe });
-      this.show(predictions, files.map((file) => URL.createObjectURL(file)), observe);
+      const sources = files.map((file) => ({ file }));
+      this.show(predictions, files.map((file) => URL.createObjectURL(file)), observe, sources);
     });
   }
 
@@ -56,17 +58,17 @@ export class Predictor {
     }
   }
 
-  show(predictions, pictures, observed) {
-    showAnswer(this.model, predictions.at(-1));
-    pictures.forEach((picture, index) => this.remember(picture, predictions[index]));
+  show(predictions, pictures, observed, sources) {
+    showAnswer(this.model, predictions.at(-1), sources.at(-1));
+    pictures.forEach((picture, index) => this.remember(picture, predictions[index], sources[index]));
     if (observed) this.onTraffic();
   }
 
-  remember(picture, prediction) {
+  remember(picture, prediction, source) {
     const list = byId("history");
     const button = element(
       "button",
-      { type: "button", class: prediction.decision, onclick: () => showAnswer(this.model, prediction) },
+      { type: "button", class: prediction.decision, onclick: () => showAnswer(this.model, prediction, source) },
       element("img", { src: picture, alt: "" }),
       verdict(prediction),
     );
@@ -80,7 +82,7 @@ export class Predictor {
   }
 }
 
-function showAnswer(model, prediction) {
+function showAnswer(model, prediction, source) {
   const title = byId("verdict");
   title.textContent = verdict(prediction);
   title.className = prediction.decision;
@@ -94,6 +96,7 @@ function showAnswer(model, prediction) {
     ...prediction.members.map(({ label, probability }, index) => bar(`Member ${index + 1}: ${label}`, probability)),
   );
   byId("opinions").hidden = false;
+  offerReasons(model, prediction, source);
 }
 
 function verdict({ decision, label, label_set: labels }) {

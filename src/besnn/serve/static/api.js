@@ -35,6 +35,19 @@ export async function predict(inputs, { members = true, observe = true } = {}) {
   return (await request(predictPath(members, observe), { method: "POST", headers, body })).predictions;
 }
 
+// Explains one input, `{ input }` or `{ file }`.
+export async function explain({ input, file }, heatMap) {
+  const options = { method: "POST" };
+  if (file) {
+    options.body = new FormData();
+    options.body.append("images", file, file.name || "pasted");
+  } else {
+    options.body = JSON.stringify({ inputs: [input] });
+    options.headers = { "Content-Type": "application/json" };
+  }
+  return (await request(`/v1/explain?heat_map=${heatMap}`, options)).explanations[0];
+}
+
 export async function predictFiles(files, { observe = true } = {}) {
   const body = new FormData();
   for (const file of files) body.append("images", file, file.name || "pasted");

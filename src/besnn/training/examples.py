@@ -1,0 +1,49 @@
+"""Which training inputs a detector keeps, to show the nearest ones to an input that it does not know."""
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from besnn.detection.explanation import Examples
+from besnn.detector import Detector
+from besnn.training.batches import Data, in_order, open_source
+
+BYTES = 2**22
+"""What the kept inputs may take at most, and their features likewise."""
+SIDE = 64
+"""Larger images are kept as thumbnails of at most this many pixels a side."""
+
+
+def keep_examples(detector: Detector, training: Data, most: int = 1000) -> None:
+    """Keep a random sample of at most so many training inputs in a detector."""
+    if not most:
+        return
+    width = _bytes_of_features(detector, training)
+    channels, *sides = (*detector.input_shape, 1, 1)[:3]
+    pixels = channels * min(SIDE, sides[0]) * min(SIDE, sides[1]) * (1 if detector.preprocessing.form == "pixels" else 4)
+    count = min(most, len(training), max(1, BYTES // width), max(1, BYTES // pixels))
+    rows = np.sort(np.random.default_rng(0).permutation(len(training))[:count])
+    kept, labels, features = [], [], []
+    for inputs, targets in in_order(open_source(training.subset(rows), torch.device("cpu")), 256):
+        features += [part.cpu() for _, part in detector.outputs(inputs, detector.layer)]
+        kept.append(thumbnails(inputs))
+        labels.append(targets)
+    detector.examples = Examples.of(torch.cat(kept).numpy(), torch.cat(labels).numpy(), torch.cat(features, dim=1))
+
+
+def _bytes_of_features(detector: Detector, training: Data) -> int:
+    inputs, _ = next(in_order(open_source(training.subset(np.arange(1)), torch.device("cpu")), 1))
+    _, features = next(detector.outputs(inputs, detector.layer))
+    return features.shape[0] * features.shape[2]
+
+
+def thumbnails(inputs: torch.Tensor) -> torch.Tensor:
+    """Return images `uint8 [n, c, h, w]` no larger than `SIDE`; rows as they are, in float32."""
+    if inputs.ndim != 4:
+        return inputs.float()
+    height, width = inputs.shape[2:]
+    share = min(1.0, SIDE / max(height, width))
+    if share == 1.0:
+        return inputs
+    size = max(1, round(share * height)), max(1, round(share * width))
+    return F.interpolate(inputs.float(), size, mode="area").round().to(torch.uint8)
