@@ -52,6 +52,7 @@ def test_one_score_has_one_surprise(tiny_recipe, moons):
     np.testing.assert_allclose(shown.surprise[detector.scoring.name], -np.log(shown.predictions.p_value), rtol=1e-5)
     assert shown.heat_maps is None  # rows have none
     assert len(detector.explain(moons.inputs[:0])) == 0
+    assert detector.explain(np.array([[1e300, 0.0]])).predictions.decision == "unknown"  # float32 cannot hold it
 
 
 def test_occluding_the_hot_region_lowers_the_score_more_than_a_random_one(detector, strange):

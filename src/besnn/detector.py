@@ -335,7 +335,7 @@ class Detector:
         distances = [np.zeros((0, neighbours), np.float32)]
         combined = self.scoring.combined if self.scoring.name == COMBINED else None
         surprise: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in (combined.tails if combined else ())}
-        for evidence, features in self.outputs(raw, self.layer) if surprise or self.examples else ():
+        for evidence, features in self.outputs(inputs, self.layer) if surprise or self.examples else ():
             for name, parts in surprise.items():
                 assert combined is not None
                 parts.append(combined.tails[name].surprise(self.scoring.score(evidence, features, name)).float().cpu())
