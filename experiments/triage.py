@@ -48,7 +48,7 @@ def run_triage(workspace: Workspace, overrides: Sequence[str], later: Sequence[s
     named, groups = name_groups(found, inbox)
     say(f"groups: {groups}")
     with tempfile.TemporaryDirectory() as folder:
-        paths = apply_names(named, Path(folder), inbox, start_data(training, known))
+        paths = apply_names(named, Path(folder), inbox, start_data(training, known, recipe.data.limit))
         more = load(str(paths["training"]))
         going_on = recipe_to_go_on(start, "triage")
         again = parse_recipe(going_on.model_dump(mode="json"), [*later])
@@ -72,11 +72,11 @@ def run_triage(workspace: Workspace, overrides: Sequence[str], later: Sequence[s
     return path
 
 
-def start_data(training: Dataset, known: Sequence[str]) -> Dataset:
-    """Return the training data of the known classes."""
+def start_data(training: Dataset, known: Sequence[str], limit: int | None) -> Dataset:
+    """Return the training data of the known classes, or so many of them."""
     assert training.labels is not None
-    kept = np.isin(np.asarray(training.class_names)[training.labels], known)
-    return training.subset(np.flatnonzero(kept))
+    rows = np.flatnonzero(np.isin(np.asarray(training.class_names)[training.labels], known))
+    return training.subset(np.sort(np.random.default_rng(0).permutation(rows)[:limit]))
 
 
 def name_groups(found: Triage, inbox: Dataset) -> tuple[Triage, list[dict[str, Any]]]:

@@ -99,7 +99,7 @@ def test_a_folder_with_images_and_other_files(besnn, tmp_path, stripes_model, st
     assert rows["deep/large.jpg"]["error"] == ""
     expected = Detector.load(stripes_model).predict(decode_image(first.read_bytes(), ImageSpec(8, channels=1), "")[None])
     assert rows["same.png"]["label"] == expected.labels[0]
-    assert rows["same.png"]["score"] == pytest.approx(expected.score[0], rel=1e-5)  # in another batch, so rounded otherwise
+    assert rows["same.png"]["score"] == pytest.approx(expected.score[0], rel=1e-4)  # in another batch, so rounded otherwise
 
 
 def test_a_single_image_and_an_npz(besnn, tmp_path, stripes_model, stripes, stripe_folder):

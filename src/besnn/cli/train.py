@@ -108,7 +108,7 @@ def train(
     run_folder = run_folder or output.with_name(f"{output.name}.run")
     _check_run(run_folder, resume, restart, quiet)
     check_output("--output", output, *filter(None, (recipe.data.source, recipe.backbone.weights)))
-    data = _load(recipe, data_dir, skip_bad, quiet)
+    data = _load(recipe, data_dir, skip_bad, quiet) if detector is None else _load_more(recipe, detector, data_dir, skip_bad)
     from besnn.training import make_fabric  # slow to import, so everything that can be wrong so far has been checked
 
     fabric = make_fabric(recipe.training.precision, device, devices, strategy)
@@ -164,6 +164,16 @@ def _load(recipe: "Recipe", data_dir: Path | None, skip_bad: bool, quiet: bool) 
     if recipe.data.classes is None:
         require_classes(data)  # sooner than training would, which takes seconds to import
     return data
+
+
+def _load_more(recipe: "Recipe", detector: "Detector", data_dir: Path | None, skip_bad: bool) -> "Data":
+    """Load data to go on with, in the form that the model takes."""
+    from besnn.batch import image_spec
+    from besnn.data import load
+
+    source, image = recipe.data.source, image_spec(detector)
+    columns = detector.encoding or detector.feature_names or None
+    return load(source, data_dir=data_dir, label=recipe.data.label, image=image, columns=columns, skip_bad=skip_bad)
 
 
 def _image_spec(recipe: "Recipe") -> "ImageSpec | None":

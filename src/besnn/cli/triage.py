@@ -110,6 +110,6 @@ def _training_data(detector: "Detector", source: str | None, data_dir: Path | No
         raise InputError("the model does not say what it was trained on: give its training data with --data")
     spec = source or (recipe.data.source if recipe is not None else "")
     label = recipe.data.label if recipe is not None else "label"
-    columns = detector.feature_names or None
+    columns = detector.encoding or detector.feature_names or None
     data = load(spec, data_dir=data_dir, split="train", label=label, image=image_spec(detector), columns=columns)
     return keep_classes(data, detector.class_names) if set(data.class_names) - set(detector.class_names) else data
