@@ -110,7 +110,10 @@ def load_or_stream(
             return folder.readable() if skip_bad else folder
         dataset = folder.load(skip_bad)
     else:
-        dataset = load_file(Path(spec), label=label, columns=columns, skip_bad=skip_bad)
+        try:
+            dataset = load_file(Path(spec), label=label, columns=columns, skip_bad=skip_bad)
+        except MemoryError:
+            raise DataError(f"{spec} does not fit into memory: give fewer rows at a time") from None
     return replace(dataset, inputs=_conform(dataset.inputs, dataset.name, image=image, columns=columns))
 
 

@@ -5,11 +5,12 @@ Reading one executes nothing that is in it.
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError
@@ -18,6 +19,9 @@ from torch import Tensor
 
 from besnn.errors import DataError, one_line
 from besnn.storage.files import whole_file
+
+MAX_HEADER_BYTES = 100_000_000
+"""As in safetensors."""
 
 Tensors = dict[str, Tensor]
 Header = dict[str, Any]
@@ -55,10 +59,24 @@ def tensor_file_bytes(kind: FileKind, tensors: Tensors, header: Header) -> bytes
 
 def read_tensor_file(path: Path, kind: FileKind) -> tuple[Tensors, Header]:
     """Return the tensors and header of a file that is complete and unaltered; otherwise raise."""
-    with _readable(path, kind):
+    with _readable(path, kind), path.open("rb") as file:
+        _check_start(file)
         # At once: the file may be replaced in the meantime, and tensors mapped to the file would change with it.
-        content = path.read_bytes()
+        content = file.read()
     return parse_tensor_file(content, kind, path)
+
+
+def _check_start(file: BinaryIO) -> None:
+    """Refuse a file whose size is not what its header says, before it is read whole."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
+        raise ValueError("it has no header")
+    entries = json.loads(file.read(length))
+    ends = [0, *(entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")]
+    if 8 + length + max(ends) != size:
+        raise ValueError(f"it has {size:,} bytes, where its header needs {8 + length + max(ends):,}")
+    file.seek(0)
 
 
 def parse_tensor_file(content: bytes, kind: FileKind, path: Path | None = None) -> tuple[Tensors, Header]:
@@ -81,11 +99,13 @@ def _readable(path: Path | None, kind: FileKind) -> Iterator[None]:
     """Turn errors of reading a safetensors file into one line."""
     if path is not None and not path.exists():
         raise DataError(f"{kind.noun} {path} does not exist: check the path")
+    if path is not None and not path.is_file():  # opening a pipe would wait forever
+        raise DataError(f"{path} is a {'folder' if path.is_dir() else 'pipe or device'}, not a {kind.noun}: name a file")
     try:
         yield
-    except (SafetensorError, OSError, KeyError) as error:  # a KeyError for a number type that torch lacks
-        if path is not None and path.is_dir():
-            raise DataError(f"{path} is a folder, not a {kind.noun}: name a file") from None
+    except MemoryError:
+        raise DataError(f"{_name(path, kind)} does not fit into memory: {kind.remedy}") from None
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         reason = f"is truncated, damaged or not a safetensors file ({one_line(error)})"
         raise DataError(f"{_name(path, kind)} {reason}: {kind.remedy}") from None
 
