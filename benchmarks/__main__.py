@@ -85,6 +85,19 @@ def serve_fuzz(
     _write(measure_fuzz(bodies, _say(quiet)), json, quiet)
 
 
+@app.command("file-fuzz")
+def file_fuzz(
+    files: Annotated[int, typer.Option(help="How many files of each format to read.", min=1)] = 10_000,
+    seed: Annotated[int, typer.Option(help="Of the mutations.", min=0)] = 0,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Read mutated model files, tables and images: each gives a result or one line, in little time."""
+    from benchmarks.file_fuzz import measure_file_fuzz
+
+    _write(measure_file_fuzz(files, seed, _say(quiet)), json, quiet)
+
+
 @app.command("drift-delay")
 def drift_delay(model: Model, data_dir: DataDir = None, json: Json = None, quiet: Quiet = False) -> None:
     """Measure how soon a FashionMNIST detector's drift alarm is raised, and how rarely without drift."""

@@ -1,8 +1,8 @@
 """Mutated files of every format that besnn reads: each gives a result or one line, in little time.
 
-Model files are mutated by their structure: a node of the header is replaced, removed or duplicated, or a tensor gets another shape,
-type or name, and the file is signed again, so that the digest does not hide what follows it. So are `.npz` files, by the header
-of their array. All formats are also mutated as bytes: flipped bits, and spans cut, repeated or inserted.
+Model files are mutated by their structure: a node of the header is replaced, removed or duplicated, or a tensor gets another
+shape, type or name, and the file is signed again, so that the digest does not hide what follows it. So are `.npz` files, by the
+header of their array. All formats are also mutated as bytes: flipped bits, and spans cut, repeated or inserted.
 """
 
 import io
@@ -34,6 +34,7 @@ from besnn.training import load_recipe
 
 SLOWEST = 10.0  # seconds of processor time; a file that takes longer counts as a hang
 SIZES = [-1, 0, 1, 2, 3, 7, 1000, 100_000, 2**31, 2**40, 2**63]
+KINDS = ["<f4", ">f8", "|O", "|S0", "<U3", "<c8", "|V5", "<M8[s]", "?", "bogus"]
 DTYPES = [torch.int64, torch.float64, torch.float16, torch.bool, torch.uint8]
 
 Mutate = Callable[[np.random.Generator], bytes]
@@ -179,15 +180,15 @@ def measure_file_fuzz(files: int, seed: int, say: Callable[[str], None]) -> dict
 def file_fuzz_table(record: Mapping[str, Any]) -> Table:
     """Return the record as a table."""
     rows = [
-        [
+        (
             run["format"],
             f"{run['files']:,}",
             f"{run.get('read', 0):,}",
             f"{run.get('refused', 0):,}",
             f"{run['slowest_cpu_seconds']:.2f}",
             f"{run['memory_growth_mib']:+.1f}",
-        ]
+        )
         for run in record["runs"]
     ]
-    head = ["Format", "Files", "Read", "Refused in one line", "Slowest, processor seconds", "Memory, MiB"]
+    head = ("Format", "Files", "Read", "Refused in one line", "Slowest, processor seconds", "Memory, MiB")
     return Table("Mutated files", head, rows, "Memory: what the process grew by.")

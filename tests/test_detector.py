@@ -379,6 +379,8 @@ WEIGHT = "model/feature_extractor.0.weight"
         lambda tensors, header: tensors.update({WEIGHT: tensors[WEIGHT].half()}),
         lambda tensors, header: tensors.update({WEIGHT: tensors[WEIGHT].long()}),
         lambda tensors, header: tensors.update({"model/class_mean": torch.ones(1, 1, 1)}),
+        lambda tensors, header: tensors.update({"model/class_mean": tensors["model/class_mean"].double()}),
+        lambda tensors, header: header["recipe"]["backbone"].update({"hidden": [8] * 100_000}),
         lambda tensors, header: tensors.pop("model/class_spread"),
         lambda tensors, header: tensors.pop("preprocessing/mean"),
         lambda tensors, header: tensors.update({"preprocessing/std": torch.zeros(2)}),

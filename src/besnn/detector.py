@@ -551,7 +551,7 @@ class Detector:
             raise InputError(f"{file} holds a network of your own: pass an untrained model like it, Detector.load(path, model)")
         try:
             return cls._restored(tensors, header, cls._restored_model(tensors, header, model))
-        except (LookupError, TypeError, RuntimeError, ValueError) as error:
+        except (LookupError, TypeError, RuntimeError, ValueError, AttributeError, ArithmeticError) as error:
             if wrapped and isinstance(error, BesnnError):
                 raise  # the network that was passed is not the file's
             reason = one_line(error)[:300]
@@ -569,9 +569,11 @@ class Detector:
         if not isinstance(model, OODClassifier):
             raise TypeError(f"model is a {type(model).__name__}, not a besnn.model.OODClassifier")
         weights = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
-        for name, own in model.state_dict().items():
-            if name in weights and weights[name].dtype != own.dtype:
-                raise TypeError(f"{name} has dtype {weights[name].dtype}, not {own.dtype}")
+        own = model.state_dict()
+        for name, value in weights.items():
+            expected = own[name].dtype if name in own else torch.float32  # class features are not there yet
+            if value.dtype != expected:
+                raise TypeError(f"{name} has dtype {value.dtype}, not {expected}")
         model.eval()
         model.load_state_dict(weights, assign=True)
         return model
@@ -582,7 +584,7 @@ class Detector:
         if not isinstance(mirror, bool):
             raise TypeError(f"mirror is {mirror!r}, not true or false")
         model.mirror = mirror
-        moments = (tensors[f"preprocessing/{name}"] for name in ("mean", "std"))
+        moments = (tensors[f"preprocessing/{name}"].float() for name in ("mean", "std"))
         preprocessing = Preprocessing(tuple(header["input_shape"]), *moments, **header.get("preprocessing", {}))
         layer = header["layer"]
         if not isinstance(layer, str | None) or not all(isinstance(name, str) for name in header["feature_names"]):

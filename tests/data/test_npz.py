@@ -118,3 +118,46 @@ def test_files_that_are_not_archives(path, one_line):
         with pytest.raises(DataError) as caught:
             load_file(path)
         one_line(caught, words)
+
+
+def stored_header(shape, descr="<f4", fortran_order=False):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": fortran_order, "shape": shape})
+    return file.getvalue()
+
+
+HUGE_HEADER = b"\x93NUMPY\x02\x00\xff\xff\xff\xff"  # that claims four gigabytes
+
+
+@pytest.mark.parametrize("fortran_order", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "data", "message"),
+    [
+        ((10**12, 0), b"", "without any numbers"),
+        ((-5, 3), bytes(60), "without any numbers"),
+        ((10**12, 1000), bytes(1000), "holds 1,000 bytes, where its shape .* needs 4,000,000,000,000,000"),
+        ((4, 250_000_000), bytes(1000), "holds 1,000 bytes"),
+        ((2, 3), bytes(25), "holds 25 bytes"),
+        ((100_000, 1000), bytes(400_000_000), "unpacks from .* to 400,000,.* bytes, as no real data does"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused_before_anything_is_unpacked(path, shape, data, message, fortran_order):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("X.npy", stored_header(shape, fortran_order=fortran_order) + data)
+    for read in (load_file, lambda file: list(stream_file(file)), Npz().count):
+        with pytest.raises((DataError, ValueError), match=message):
+            read(path)
+
+
+def test_a_header_that_claims_any_length_is_refused(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", HUGE_HEADER + b" " * 1_000_000)
+    with pytest.raises(DataError, match="cannot be read"):
+        load_file(path)
+
+
+def test_wide_rows_are_read_a_few_at_a_time(path, monkeypatch):
+    monkeypatch.setattr("besnn.data.npz.BLOCK_BYTES", 40)
+    np.savez(path, X=POINTS, y=LABELS)  # rows of 12 bytes
+    assert [len(rows.inputs) for rows in stream_file(path)] == [3, 3]
+    assert np.array_equal(load_file(path).inputs, POINTS)

@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import struct
 import threading
 
@@ -98,6 +99,19 @@ def test_tied_strided_and_trained_tensors_are_written_as_they_are(tmp_path):
     tensors, _ = read_tensor_file(tmp_path / "a", KIND)
     assert torch.equal(tensors["one"], tensors["two"])
     assert torch.equal(tensors["turned"], weight.detach().T)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    fails(tmp_path / "pipe", "is a pipe or device, not a thing: name a file")
+
+
+@pytest.mark.parametrize("start", [b"", b"\x02\x00\x00\x00\x00\x00\x00\x00{}", b"\xff" * 8, struct.pack("<Q", 5) + b"[1,2]"])
+def test_a_huge_file_is_refused_by_its_start(start, tmp_path):
+    with (tmp_path / "sparse").open("wb") as file:
+        file.write(start)
+        file.truncate(30 * 2**30)  # takes no room on the disk, but would in memory
+    fails(tmp_path / "sparse", "truncated, damaged or not a safetensors file")
 
 
 def test_a_flipped_bit_anywhere_is_noticed(path):

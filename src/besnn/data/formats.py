@@ -107,7 +107,8 @@ def _with_note(dataset: Dataset, *notes: str) -> Dataset:
 
 def _text_column(path: Path, features: Sequence[str]) -> str | None:
     """Return the first column without a number in the first rows; None if all have some."""
-    return next((name for name in features if all(next(_read(path, [name])).errors)), None)
+    firsts = ((name, next(_read(path, [name]), None)) for name in features)
+    return next((name for name, rows in firsts if rows is not None and all(rows.errors)), None)
 
 
 def count_rows(path: Path) -> int | None:

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from besnn.errors import InputError
 from besnn.layers.embedding import PiecewiseLinear
 
+Widths = Annotated[tuple[PositiveInt, ...], Field(max_length=100)]
+"""Not more, because a forged model file with very many layers would take minutes to be refused."""
+
 
 @dataclass(frozen=True)
 class Backbone:
@@ -53,7 +56,10 @@ class Backbone:
 
 def mlp(
     input_shape: tuple[int, ...],
-    hidden: Annotated[tuple[PositiveInt, ...], Field(description="widths of the hidden layers")] = (128, 128),
+    hidden: Annotated[Widths, Field(description="widths of the hidden layers")] = (
+        128,
+        128,
+    ),
     feature_dim: int = 256,
 ) -> nn.Sequential:
     """Build Φ for tables: linear layers with ReLU between them."""
@@ -66,7 +72,10 @@ def mlp(
 
 def tabular(
     input_shape: tuple[int, ...],
-    hidden: Annotated[tuple[PositiveInt, ...], Field(description="widths of the hidden layers")] = (128, 128),
+    hidden: Annotated[Widths, Field(description="widths of the hidden layers")] = (
+        128,
+        128,
+    ),
     feature_dim: int = 256,
     bins: Annotated[PositiveInt, Field(description="pieces of the embedding of each number")] = 4,
 ) -> nn.Sequential:
@@ -85,7 +94,7 @@ def two_moons_mlp() -> nn.Sequential:
 
 def convnet(
     input_shape: tuple[int, ...],
-    hidden: Annotated[tuple[PositiveInt, ...], Field(description="widths of the blocks")] = (128, 128),
+    hidden: Annotated[Widths, Field(description="widths of the blocks")] = (128, 128),
     feature_dim: int = 256,
 ) -> nn.Sequential:
     """Build Φ for images of any size: 3×3 convolution, BatchNorm and ReLU per width, each halved by pooling while possible.
