@@ -9,7 +9,7 @@ from besnn.errors import InputError
 PLACES = (2, 3)  # the axes of a pixel's row and column
 SCALES = 3  # edges are measured at full, half and quarter size
 PATCHES = (4, 8)  # sides of the squares that local contrast is measured in
-FLAT = 0.02  # neighbouring pixels that differ by less, in standard deviations of all pixels, are equal to the eye
+FLAT = 0.02  # pixels count as flat where neighbours differ by less, in standard deviations of all pixels
 SMALL = 1e-4  # keeps logarithms and ratios finite
 
 
@@ -50,7 +50,7 @@ def _edges(grey: Tensor) -> list[Tensor]:
         if min(grey.shape[2:]) < 2:
             break
         for edges in _differences(grey):
-            found += [*_strength(edges), (edges.abs() < FLAT).to(grey.dtype).mean(PLACES)]
+            found += [*_strength(edges), (1 - edges.abs() / FLAT).clamp_min(0).mean(PLACES)]
         grey = F.avg_pool2d(grey, 2)
     return found
 
@@ -61,7 +61,7 @@ def _contrasts(grey: Tensor) -> list[Tensor]:
     for side in PATCHES:
         if min(grey.shape[2:]) >= 2 * side:
             variance = F.avg_pool2d(grey.square(), side) - F.avg_pool2d(grey, side).square()
-            contrast = _log((variance.clamp_min(0) + SMALL**2).sqrt())
+            contrast = _log((variance.clamp_min(0) + SMALL).sqrt())
             deviation = (_variance(contrast) + SMALL).sqrt()
             found += [contrast.mean(PLACES), deviation, contrast.amin(PLACES), contrast.amax(PLACES)]
     return found
