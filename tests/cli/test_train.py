@@ -11,8 +11,6 @@ from sklearn import datasets
 from besnn.cli.loading import choose_recipe
 from besnn.detection.conformal import conformal_rank
 from besnn.detector import Detector
-from besnn.errors import InputError
-from besnn.estimator import BESNNClassifier
 from besnn.training import load_recipe
 
 ALPHA = 0.1
