@@ -54,7 +54,7 @@ def test_mirror_images_are_mentioned(moons_model):
     ("score", "layer", "words"),
     [
         ("tempered-entropy", None, "tempered-entropy"),
-        ("combined", "trunk.0,trunk", "combined, from features of the network's layer trunk.0,trunk"),
+        ("combined", "trunk.0,trunk", "combined, from features of the network's layers trunk.0, trunk"),
         ("nearest-neighbour at trunk", "trunk.0,trunk", "nearest-neighbour at trunk"),
     ],
 )

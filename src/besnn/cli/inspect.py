@@ -132,9 +132,12 @@ def _score(name: str, layer: str | None) -> str:
     from besnn.detection.densities import density_kind
     from besnn.model.feature_layers import INPUTS
 
-    own = layer is None or density_kind(name) != name
-    place = "of the inputs themselves" if layer == INPUTS else f"from features of the network's layer {layer}"
-    return name if own else f"{name}, {place}"
+    if layer is None or density_kind(name) != name:
+        return name
+    if layer == INPUTS:
+        return f"{name}, of the inputs themselves"
+    several = "layers" if "," in layer else "layer"
+    return f"{name}, from features of the network's {several} {layer.replace(',', ', ')}"
 
 
 def _inputs(shape: list[int]) -> str:
