@@ -9,7 +9,7 @@ from besnn.errors import InputError
 from besnn.recipe import METHODS
 from besnn.recipe.build import build_method
 from besnn.training.fit import fit_detector
-from besnn.training.start import continue_from, recipe_to_go_on
+from besnn.training.start import continue_from, recipe_to_go_on, with_old_classes_first
 
 NEW = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
 
@@ -50,6 +50,16 @@ def test_training_goes_on_with_the_old_classes_first(tiny_recipe, moons):
     before = (start.predict(moons.inputs).indices == moons.labels).mean()
     assert right[truth != "third"].mean() > before - 0.05
     assert torch.equal(detector.preprocessing.mean, start.preprocessing.mean)
+
+
+def test_rows_of_a_new_class_are_drawn_as_often_as_those_of_an_old_one(tiny_recipe, moons):
+    start = fit_detector(tiny_recipe(), moons).detector
+    three = with_old_classes_first(with_a_third_class(moons).subset(np.arange(len(moons) + 10)), start)
+    drawn = np.bincount(three.labels, three.weights)
+    assert np.bincount(three.labels)[2] == 10
+    assert drawn[2] == pytest.approx(drawn[:2].mean())
+    assert (three.weights[three.labels < 2] == 1).all()
+    assert with_old_classes_first(moons, start).weights is None
 
 
 def test_a_start_that_does_not_fit_is_refused(tiny_recipe, moons):

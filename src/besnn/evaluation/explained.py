@@ -58,7 +58,7 @@ def write_explanations(explained: Sequence[Explained], path: Path, title: str, m
 def card(explained: Explained) -> dict[str, object]:
     """Return what the template `why.html.j2` shows about one input."""
     agree = len(set(explained.members)) == 1
-    opinions = f"all {len(explained.members)} agree on {explained.members[0]}" if agree else ", ".join(explained.members)
+    opinions = f"all agree on {explained.members[0]}" if agree else ", ".join(explained.members)
     return {
         "name": explained.name,
         "decision": explained.decision,
@@ -93,7 +93,7 @@ def _picture(explained: Explained) -> str:
     """Draw the image, its heat map if there is one, and its neighbours, side by side."""
     shown = [(_square(explained.value), "this input")]
     if explained.heat is not None:
-        shown.append((_square(heated(explained.value, explained.heat)), "what makes it strange"))
+        shown.append((_square(heated(explained.value, explained.heat)), "strange in red"))
     pairs = zip(explained.neighbours, explained.classes, explained.distances, strict=True)
     shown += [(_square(image), f"{name}\ndistance {distance:.3f}") for image, name, distance in pairs]
     images, captions = zip(*shown, strict=True)

@@ -1,10 +1,13 @@
 """Going on from a trained detector: its recipe, its classes and more, and its weights where the new network has them."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from besnn.data import Dataset
 from besnn.data.dataset import align_classes
 from besnn.detector import Detector
 from besnn.errors import InputError
@@ -37,9 +40,20 @@ def recipe_to_go_on(detector: Detector, source: str) -> Recipe:
 
 
 def with_old_classes_first(data: Data, start: Detector) -> Data:
-    """Return data with its classes in the detector's order, new ones after them."""
+    """Return data with its classes in the detector's order, new ones after them.
+
+    In memory, rows of a new class are drawn so often that it has as many as an old class has on average: a few hundred rows
+    of a new class would drown among the old ones in the few epochs that a network goes on for.
+    """
     more = [name for name in data.class_names if name not in start.class_names]
-    return align_classes(data, (*start.class_names, *more))
+    data = align_classes(data, (*start.class_names, *more))
+    if not isinstance(data, Dataset) or data.labels is None or data.weights is not None or not more:
+        return data
+    counts = np.bincount(data.labels, minlength=len(data.class_names))
+    old = len(start.class_names)
+    often = np.maximum(counts[:old].mean() / np.maximum(counts, 1), 1.0)
+    often[:old] = 1.0
+    return replace(data, weights=often[data.labels])
 
 
 @torch.no_grad()

@@ -28,10 +28,12 @@ export function offerReasons(model, prediction, source) {
   place.replaceChildren(button);
 }
 
-function reasons(model, { prediction, neighbours, surprise, heat_map: heat }, source) {
+const few = (share) => (share < 0.0005 ? "fewer than 0.1 %" : percent(share));
+
+function reasons(model, { neighbours, surprise, heat_map: heat }, source) {
   const parts = Object.entries(surprise).sort(([, one], [, other]) => other - one);
   const strange = parts.map(([part, value]) =>
-    element("li", {}, `${part}: ${percent(Math.exp(-value))} of known inputs are at least as strange`),
+    element("li", {}, `${part}: ${few(Math.exp(-value))} of known inputs are at least as strange`),
   );
   const nearest = neighbours.map((neighbour) => element("li", {}, example(model, neighbour, source.input)));
   const nodes = [element("h3", {}, "Why"), element("ul", { class: "reasons" }, ...strange)];
