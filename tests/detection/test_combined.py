@@ -140,3 +140,12 @@ def test_a_far_score_counts_only_beyond_most_known_inputs() -> None:
     torch.testing.assert_close(combined.score(strange), expected)
     tail = combined.tails["density"]
     torch.testing.assert_close(tail.network()(reference["density"]), tail.surprise(reference["density"]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("n", "upper"), [(9, 3), (60, 10), (1000, 50)])
+def test_the_slope_of_the_tail_comes_from_several_scores(n, upper):
+    reference = torch.arange(n).double().square()
+    tail = TailProbability(reference)
+    excess = reference[-upper:] - reference[-1 - upper]
+    beyond = tail.surprise(torch.tensor([reference[-1], reference[-1] + 1.0]))
+    torch.testing.assert_close(beyond.diff(), (1 / excess.mean())[None], rtol=1e-6, atol=0)

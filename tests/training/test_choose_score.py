@@ -80,6 +80,35 @@ def test_densities_of_the_inputs_see_what_goes_into_the_network(detector, fitted
     np.testing.assert_allclose(detector.score(fitted.split.validation.inputs), expected, rtol=1e-5)
 
 
+def test_few_rows_are_cross_fitted(detector, fitted):
+    """Densities of the inputs use validation rows too; each row is referred to by a density that was fitted without it."""
+    config = ScoreConfig(name="combined", layer="inputs", densities=("class-gaussian",))
+    training, validation = fitted.split.training, fitted.split.validation
+    fit_scoring(detector, config, training, validation)
+    rows = np.concatenate([training.inputs, validation.inputs])
+    labels = np.concatenate([training.labels, validation.labels])
+    x, y = detector.preprocessing(torch.from_numpy(rows)).flatten(1), torch.from_numpy(labels)
+    whole = DENSITIES["class-gaussian"]().fit(x[None], y)
+    np.testing.assert_allclose(detector.score(rows, "class-gaussian"), whole.score(x[None]), rtol=1e-4)
+    fold = np.empty(len(rows), int)
+    for label in np.unique(labels):  # dealt out in turn, class after class
+        fold[labels == label] = (np.arange((labels == label).sum()) + (labels < label).sum()) % 5
+    expected = np.empty(len(rows))
+    for each in range(5):
+        others = torch.from_numpy(fold != each)
+        density = DENSITIES["class-gaussian"]().fit(x[None, others], y[others])
+        expected[fold == each] = density.score(x[None, ~others])
+    reference = detector.scoring.combined.state()
+    np.testing.assert_allclose(reference["class-gaussian"], np.sort(expected), rtol=1e-4)
+    assert len(reference["tempered-entropy"]) == len(validation)
+
+
+def test_whitened_neighbours_only_count_far_away(detector, fitted):
+    config = ScoreConfig(name="combined", layer="inputs", densities=("class-covariance", "whitened-neighbour"), neighbour=3)
+    fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
+    assert detector.scoring.combined.far == pytest.approx({"whitened-neighbour": np.log(50)})
+
+
 def test_inputs_stand_alone():
     with pytest.raises(InputError, match="name inputs alone"):
         layer_groups("inputs,trunk")
