@@ -1,4 +1,4 @@
-"""Cross-conformal and weighted p-values: brute force, their guarantees by simulation, and nonconform where it is installed."""
+"""Cross-conformal and weighted p-values: brute force, and their guarantees by simulation."""
 
 import numpy as np
 import pytest
