@@ -98,6 +98,21 @@ def file_fuzz(
     _write(measure_file_fuzz(files, seed, _say(quiet)), json, quiet)
 
 
+@app.command()
+def soak(
+    minutes: Annotated[float, typer.Option(help="How long.", min=0.1)] = 120.0,
+    every: Annotated[float, typer.Option(help="Seconds between faults.", min=1)] = 60.0,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run the service at 70 % of its capacity while workers die, disks vanish and clients attack; check every answer."""
+    from benchmarks.soak import measure_soak
+
+    record = measure_soak(minutes, every, _say(quiet))
+    _write(record, json, quiet)
+    _fail_if(bool(record["wrong"] or record["lost_otherwise"]))
+
+
 @app.command("drift-delay")
 def drift_delay(model: Model, data_dir: DataDir = None, json: Json = None, quiet: Quiet = False) -> None:
     """Measure how soon a FashionMNIST detector's drift alarm is raised, and how rarely without drift."""

@@ -10,6 +10,7 @@ from benchmarks.onnx_runtime import onnx_table
 from benchmarks.scale import ray_table, scale_tables
 from benchmarks.serve_fuzz import fuzz_table
 from benchmarks.serve_load import load_table
+from benchmarks.soak import soak_table
 from benchmarks.speed import speed_tables
 from benchmarks.tables.suite import suite_tables
 
@@ -19,6 +20,7 @@ def page_texts(results: Path = RESULTS, docs: Path = ROOT / "docs") -> dict[Path
     made_by = {
         "serve-fuzz": fuzz_table,
         "file-fuzz": file_fuzz_table,
+        "soak": soak_table,
         "drift-delay": drift_table,
         "onnx": onnx_table,
         "ray": ray_table,
@@ -27,7 +29,13 @@ def page_texts(results: Path = RESULTS, docs: Path = ROOT / "docs") -> dict[Path
     load = bench_records("serve-load", results)
     pages: dict[str, list[Table]] = {
         "speed.md": [table for record in bench_records("speed", results) for table in speed_tables(record)],
-        "serving.md": [*([load_table(load)] if load else []), *each["serve-fuzz"], *each["file-fuzz"], *each["drift-delay"]],
+        "serving.md": [
+            *([load_table(load)] if load else []),
+            *each["serve-fuzz"],
+            *each["file-fuzz"],
+            *each["soak"],
+            *each["drift-delay"],
+        ],
         "export.md": each["onnx"],
         "guide-images.md": first_hour_tables(results),
         "scale.md": [*scale_tables(results), *each["ray"]],

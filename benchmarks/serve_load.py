@@ -172,10 +172,12 @@ def untrained_detector() -> Detector:
 
 
 @contextmanager
-def service(model: Path, workers: int) -> Iterator[tuple[tuple[str, int], psutil.Process]]:
+def service(
+    model: Path, workers: int, more: Sequence[str] = ("--set", "deadline_seconds=600")
+) -> Iterator[tuple[tuple[str, int], psutil.Process]]:
     """Start the service as a process of its own; yield its address and the process."""
     command = [sys.executable, "-m", "besnn", "serve", str(model), "--port", "0", "--workers", str(workers)]
-    command += ["--set", "model_name=served", "--set", "deadline_seconds=600"]
+    command += ["--set", "model_name=served", *more]
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
         try:
             while not (found := re.search(r"http://([\d.]+):(\d+)", Path(f"/proc/self/fd/{log.fileno()}").read_text())):

@@ -65,7 +65,19 @@ def test_wrong_use_is_one_line(words, message, benchmarks):
 
 def test_help_names_every_command(benchmarks):
     outcome = benchmarks("--help")
-    names = ("speed", "serve-load", "serve-fuzz", "file-fuzz", "drift-delay", "onnx", "ray", "memory", "scale", "tables")
+    names = (
+        "speed",
+        "serve-load",
+        "serve-fuzz",
+        "file-fuzz",
+        "soak",
+        "drift-delay",
+        "onnx",
+        "ray",
+        "memory",
+        "scale",
+        "tables",
+    )
     assert outcome.code == 0
     assert all(name in outcome.out for name in names)
 
