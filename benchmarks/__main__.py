@@ -234,6 +234,14 @@ def table_suite(
 
 
 @app.command()
+def licences(quiet: Quiet = False) -> None:
+    """Write docs/licences.md: the licences of all dependencies, as the installed packages state them."""
+    from benchmarks.licences import write_licences
+
+    note(f"wrote {write_licences()}", quiet=quiet)
+
+
+@app.command()
 def tables(
     results: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where records are.")] = None, quiet: Quiet = False
 ) -> None:

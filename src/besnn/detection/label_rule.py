@@ -94,7 +94,13 @@ class LabelRule(nn.Module):
     def from_state(cls, tensors: dict[str, Tensor], settings: dict[str, Any]) -> Self:
         """Restore the rule that `state` describes."""
         thresholds, confidences = tensors["thresholds"], tensors["confidences"]
-        return cls(len(thresholds), thresholds=thresholds, confidences=confidences, **settings)
+        names = "temperature", "alpha", "max_error", "delta"
+        numbers = {name: None if settings[name] is None else float(settings[name]) for name in names}
+        if not 0 < (numbers["temperature"] or 0) < math.inf or settings["form"] not in get_args(Form):
+            raise ValueError(
+                f"temperature {settings['temperature']!r} or form {settings['form']!r} of the label rule is unknown"
+            )
+        return cls(len(thresholds), thresholds=thresholds, confidences=confidences, **{**settings, **numbers})
 
 
 def nonconformity(probabilities: Tensor, form: Form = "least-ambiguous") -> Tensor:

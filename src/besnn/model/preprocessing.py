@@ -62,7 +62,7 @@ class Preprocessing(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
         self.form: Form = form or ("pixels" if len(self.input_shape) == 3 else "numbers")
-        self.divisor, self.interpolation, self.short_side = divisor, interpolation, short_side
+        self.divisor, self.interpolation, self.short_side = float(divisor), interpolation, short_side
         self.resize, self.crop = (None if size is None else (int(size[0]), int(size[1])) for size in (resize, crop))
         self._check()
 

