@@ -39,10 +39,10 @@ def dependencies(package: str, extras: tuple[str, ...]) -> set[str]:
 
 def licence_of(package: str) -> str:
     """Return a package's licence as its metadata state it."""
-    metadata = importlib.metadata.metadata(package)
-    classified = [each.split(" :: ")[-1] for each in metadata.get_all("Classifier") or [] if each.startswith("License ::")]
-    stated = (metadata.get("License") or "not stated").strip().splitlines()[0]
-    return metadata.get("License-Expression") or "; ".join(classified) or stated[:60]
+    metadata = importlib.metadata.metadata(package).json
+    classified = [each.split(" :: ")[-1] for each in metadata.get("classifier", []) if each.startswith("License ::")]
+    stated = str(metadata.get("license", "not stated")).strip().splitlines()[0]
+    return str(metadata.get("license_expression") or "; ".join(classified) or stated[:60])
 
 
 def licence_table() -> Table:
