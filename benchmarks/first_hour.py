@@ -29,7 +29,7 @@ from besnn.training.augmentation import augment
 from besnn.training.fit import fit_detector
 from besnn.training.record import read_record, write_record
 
-FOLDER = "first-hour"
+FOLDER = "bench/first-hour"
 BESNN, PLAIN, TORCH, PIXELS = (
     "besnn train",
     "plain network, all images",
@@ -185,7 +185,7 @@ def _count(network: nn.Module) -> int:
 def write_records(
     tasks: Sequence[str], seeds: Sequence[int], data_dir: Path | None, device: str, results: Path, say: Callable[[str], None]
 ) -> None:
-    """Measure what has no record yet, `results/first-hour/<task>-seed<seed>.json`."""
+    """Measure what has no record yet, `results/bench/first-hour/<task>-seed<seed>.json`."""
     for seed in seeds:
         for name in tasks:
             path = results / FOLDER / f"{name}-seed{seed}.json"

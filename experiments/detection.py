@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from besnn.data import Dataset, keep_classes, load
-from besnn.detection import ScoreSet
+from besnn.detection import Density, ScoreSet
 from besnn.detection.densities import density_kind
 from besnn.detector import Detector
 from besnn.evaluation import ood_metrics
@@ -21,6 +21,8 @@ from experiments.runs import Measured, Run, Workspace
 
 UNSEEN = "unseen"
 """As in `cifar10:unseen`: the test images of the classes that a recipe does not train on."""
+FURTHER_DENSITIES = ("class-gaussian",)
+"""Measured beside those of a recipe, and not combined."""
 
 
 def measure_detection(fitted: Fitted, run: Run, workspace: Workspace) -> Measured:
@@ -57,18 +59,24 @@ def _every_score(detectors: Sequence[Detector], dataset: Dataset) -> Scores:
 
 
 def fit_every_density(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None = None) -> None:
-    """Fit all densities that a recipe names, and combine them with the method's score if there is validation data.
+    """Fit the recipe's densities, combine them with the method's score if there is validation data, and fit further ones.
 
     The score that decides does not change.
     """
     decides = detector.scoring
     everywhere = max(1, len(layer_groups(config.layer)))
     fitted = [density_kind(name) for name in decides.densities]
-    missing = [kind for kind in config.densities if fitted.count(kind) < everywhere]
-    densities = decides.densities | (fit_densities(detector, config, missing, training) if missing else {})
-    detector.scoring = ScoreSet(decides.evidence_kind, decides.name, densities, decides.combined)
+
+    def missing(kinds: Sequence[str]) -> dict[str, Density]:
+        left = [kind for kind in kinds if fitted.count(kind) < everywhere]
+        return fit_densities(detector, config, left, training) if left else {}
+
+    every = decides.densities | missing(config.densities)
+    own = {name: density for name, density in every.items() if density_kind(name) in config.densities}
+    detector.scoring = ScoreSet(decides.evidence_kind, decides.name, own, decides.combined)
     if decides.combined is None and validation is not None:
         detector.scoring.combined = combine(detector, validation)
+    detector.scoring.densities |= every | missing(FURTHER_DENSITIES)
 
 
 def accuracy_of(detector: Detector, known: Dataset) -> float:

@@ -18,7 +18,6 @@ from besnn.version import __version__
 _NOTHING_HELD_BACK = ("data.calibration=0", "training.patience=null")
 HELD_OUT = 0.02
 """The share of the training set that scores are combined against; no network learns from it."""
-_EVERY_DENSITY = ("score.densities=[nearest-neighbour, class-gaussian]",)
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def reproduction_recipe(in_name: str, method: str, seed: int, overrides: Iterabl
     task = TASKS.get(in_name)  # Two Moons has none: its figure has no OOD set
     score = COMBINED if task and method == "be-snn" else METHOD
     held_out = HELD_OUT if task else 0
-    fixed = [f"data.validation={held_out}", *_NOTHING_HELD_BACK, *_EVERY_DENSITY, f"score.name={score}"]
+    fixed = [f"data.validation={held_out}", *_NOTHING_HELD_BACK, f"score.name={score}"]
     replaced = method_overrides(load_recipe(in_name), method)
     return load_recipe(in_name, [*replaced, *fixed, *overrides, f"training.seed={seed}"])
 
@@ -169,8 +168,10 @@ def find_twin(run: Run, workspace: Workspace) -> Path | None:
 
 
 def _recipe_of(fields: dict[str, Any]) -> Recipe | None:
+    """Return the recipe of a record. Earlier ones also name a second density that was measured beside, but not combined."""
     try:
-        return parse_recipe(fields["recipe"])
+        recipe = parse_recipe(fields["recipe"])
+        return recipe.model_copy(update={"score": recipe.score.model_copy(update={"densities": recipe.score.densities[:1]})})
     except (KeyError, TypeError, InputError):
         return None
 
