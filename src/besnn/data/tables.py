@@ -107,14 +107,14 @@ def _names_of(field: pa.Field, file: pa.parquet.ParquetFile) -> Iterator[str]:
 
 
 def _with_list_elements(cells: pa.RecordBatch, lists: dict[str, list[str]]) -> pa.RecordBatch:
-    """Replace columns of lists by one column per element; a list of another length is a row of NaN."""
+    """Replace columns of lists by one column per element; a list of another length is no gap but an error, so infinity."""
     columns: dict[str, pa.Array] = {}
     for name, column in zip(cells.schema.names, cells.columns, strict=True):
         if name not in lists:
             columns[name] = column
             continue
         whole = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(column), len(lists[name])), False))
-        numbers = np.full((len(column), len(lists[name])), np.nan)
+        numbers = np.full((len(column), len(lists[name])), np.inf)
         kept = pc.list_flatten(column.filter(pa.array(whole)))
         numbers[whole] = to_numbers(kept).reshape(-1, len(lists[name]))
         columns |= {part: pa.array(numbers[:, element]) for element, part in enumerate(lists[name])}

@@ -22,9 +22,9 @@ class TailProbability:
     """The surprise −log p of a score, with p the share of `reference` scores `[n]` that are at least as high.
 
     Between knots −log p is interpolated. Reference scores that nearly tie make one knot, because otherwise a rounding error
-    would be a jump in surprise. Beyond the last knot the tail is exponential, with the mean excess of the highest 5 % as its
-    scale: this tells far outliers apart, whose p-values would all tie. With `beyond`, only what exceeds it counts, and
-    `FAR_WEIGHT` times.
+    would be a jump in surprise. Beyond the last knot the tail is exponential, with the mean excess of the highest 5 % (ten, if
+    that is more) as its scale: this tells far outliers apart, whose p-values would all tie. With `beyond`, only what exceeds
+    it counts, and `FAR_WEIGHT` times.
     """
 
     def __init__(self, reference: Tensor, beyond: float = 0.0) -> None:
@@ -116,7 +116,7 @@ class CombinedScore:
     >>> ordinary = torch.arange(99.0)
     >>> combined = CombinedScore({"entropy": ordinary, "density": ordinary})
     >>> combined.score({"entropy": torch.tensor([50.0, 98.0, 50.0]), "density": torch.tensor([50.0, 98.0, 150.0])})
-    tensor([ 1.3863,  7.8240, 21.9385])
+    tensor([ 1.3863,  7.8240, 14.0597])
     """
 
     def __init__(self, reference: Mapping[str, Tensor], far: Mapping[str, float] | None = None) -> None:
