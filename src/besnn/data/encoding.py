@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from besnn.data.cells import gaps, to_days, to_numbers, to_words
 from besnn.data.rows import Label, Rounding, Rows
-from besnn.errors import InputError
+from besnn.errors import DataError, InputError
 
 MOST_WORDS = 64
 """A column with more different words is an identifier or free text, and no category."""
@@ -218,7 +218,10 @@ class Survey(Columns):
     def rows(self, cells: pa.RecordBatch, labels: Sequence[Label] = ()) -> Rows:
         """Look at cells; return as many rows without numbers."""
         for name, summary in self._summaries.items():
-            summary.add(cells.column(name))
+            own = cells.column(name)
+            if pa.types.is_floating(own.type) and bool(np.isinf(to_numbers(own)).any()):
+                raise DataError(f"column {name!r} holds infinity, or a list of another length than the first: correct it")
+            summary.add(own)
         return Rows(np.empty((cells.num_rows, 0), np.float32), [""] * cells.num_rows, labels)
 
     def encoding(self) -> tuple[TableEncoding | None, str]:
