@@ -87,7 +87,7 @@ def _program(network: nn.Module, example: Tensor | tuple[Tensor, ...]) -> torch.
 
 def _require_onnx() -> None:
     try:
-        import onnx  # noqa: F401
+        import onnx  # noqa: F401  # only to see whether it is there
         import onnxscript  # noqa: F401  # torch's exporter needs it
     except ImportError:
         raise InputError("export to ONNX needs the onnx extra: pip install 'besnn[onnx]'") from None
@@ -217,7 +217,7 @@ class DecisionNetwork(nn.Module):
 class _DecisionOfRows(DecisionNetwork):
     """What follows the wrapped network: takes a tuple of its logits and the outputs of its layers."""
 
-    def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]  # of rows, not of raw inputs
         return self.decide(*self.network.gathered([inputs if self.network.layers else inputs[0]]))
 
 

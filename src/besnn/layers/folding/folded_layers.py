@@ -76,7 +76,7 @@ def _plain_convolution(layer: Any, weight: Tensor, bias: Tensor | None) -> nn.Mo
     convolution.weight = nn.Parameter(weight.clone(memory_format=torch.contiguous_format), requires_grad=False)
     if bias is not None:
         convolution.bias = nn.Parameter(bias.contiguous(), requires_grad=False)
-    return convolution  # type: ignore[no-any-return]
+    return convolution  # type: ignore[no-any-return]  # its class depends on the weight
 
 
 class FoldedConv(nn.Module):
