@@ -193,14 +193,6 @@ def first_hour(
     write_records(tasks or list(DEVELOPMENT if development else REPORTED), range(seeds), data_dir, device, results, _say(quiet))
 
 
-@app.command()
-def scale(json: Json = None, quiet: Quiet = False) -> None:
-    """Measure the costs per image, file, row and chunk that the plan in docs/scale.md starts from."""
-    from benchmarks.scale import measure_costs
-
-    _write(measure_costs(), json, quiet)
-
-
 @app.command("table-suite")
 def table_suite(
     half: Annotated[str, typer.Option(help="development, on which settings may be chosen, or reported.")] = "development",
