@@ -11,7 +11,7 @@ from PIL import Image
 from besnn import Detector
 from besnn.data import Dataset, two_moons
 from besnn.detector import Predictions
-from besnn.serve.inputs import QUICK_BYTES
+from besnn.serve.service import QUICK_BYTES
 
 FORM = {"Content-Type": "multipart/form-data; boundary=x"}
 POINTS = two_moons(7, seed=3).inputs
