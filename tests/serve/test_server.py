@@ -102,9 +102,7 @@ def test_stopping_answers_accepted_requests_and_keeps_the_stream(
     np.testing.assert_allclose(np.ravel(answers), moons_detector.predict(points.reshape(-1, 2)).score, rtol=1e-5)
     assert [line["status"] for line in lines if line.get("route") == "/v1/predict"] == [200] * 8
     assert moons_detector.threshold is not None
-    restarted = Traffic(moons_detector.threshold, Settings(drift_state=state))
-    assert restarted.report().steps == points.size // 2
-    restarted.close()
+    assert Traffic(moons_detector.threshold, Settings(drift_state=state)).report().steps == points.size // 2
 
 
 def workers_of(supervisor: int) -> set[int]:

@@ -118,7 +118,7 @@ class Service:
         if self._flushing is not None:
             self._flushing.cancel()
         self.reader.close()
-        await asyncio.to_thread(self.traffic.close)
+        await asyncio.to_thread(self.traffic.flush)
         self._parsers.shutdown()
         self._decoding.shutdown()
 
