@@ -102,12 +102,6 @@ def test_the_same_table_as_the_local_engine(cluster, moons_file, points, score_l
     assert times_of(folder) == before
 
 
-def test_a_wrapped_network(cluster, wrapped_file, points, score_locally, tmp_path):
-    source, folder = str(points / "points.csv"), tmp_path / "scores"
-    score_on_ray(wrapped_file, source, str(folder), cluster=Cluster(workers=1))
-    assert_exactly_once(folder, score_locally(wrapped_file, source))
-
-
 def test_images_in_an_archive_from_the_command_line(cluster, stripes_file, photos, pack, score_locally, tmp_path, capsys):
     folder = f"file://{tmp_path}/scores"
     options = ["--engine", "ray", "--workers", "1", "--json", "-"]
@@ -118,13 +112,6 @@ def test_images_in_an_archive_from_the_command_line(cluster, stripes_file, photo
     assert found.drop_columns("error").equals(expected.drop_columns("error"))
     for error, local in zip(found["error"].to_pylist(), expected["error"].to_pylist(), strict=True):
         assert error.startswith("zip://photos/") if local else not error
-
-
-@pytest.mark.parametrize("option", ["--address=x:1", "--workers=2", "--gpus-per-worker=1"])
-def test_options_of_ray_need_ray(option, moons_file, points, tmp_path, capsys):
-    code = run(["score", str(moons_file), str(points / "points.csv"), "-o", str(tmp_path / "scores.csv"), option])
-    assert code == 2
-    assert capsys.readouterr().err == f"besnn: {option.partition('=')[0]} is for Ray: add --engine ray, or leave it out\n"
 
 
 DRIVER = """

@@ -11,6 +11,7 @@ from PIL import Image
 
 from besnn.data import ImageSpec
 from besnn.data.images import Pixels
+from besnn.serve import decoding
 from besnn.serve.decoding import Decoders, Limits, decode_uploads
 from besnn.serve.problems import Problem
 
@@ -158,3 +159,11 @@ def test_every_truncation_is_a_problem_or_an_image(format: str):
             assert shape == (1, 8, 8)
     assert codes == {"image-unreadable"}
     assert refused >= (len(whole) - 20) // 7  # all but those that lack the end marker only
+
+
+def test_a_system_without_limits_decodes_in_the_service(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(decoding, "HAS_LIMITS", False)
+    monkeypatch.setattr(decoding.subprocess, "Popen", None)  # which takes no such arguments on Windows
+    pool, file = Decoders(1), {"image 0": saved(Image.new("L", (8, 8)), "PNG")}
+    pool.start()
+    np.testing.assert_array_equal(pool.decode(file, SPEC, WIDE, soon()), decode_uploads(file, SPEC, WIDE))

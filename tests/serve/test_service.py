@@ -105,7 +105,7 @@ async def test_a_late_answer_is_a_504(moons_detector: Detector):
 
 async def test_images_are_not_decoded_after_the_deadline(digits_detector: Detector):
     large, small = (saved(Image.new("L", (side, side))) for side in (4000, 8))
-    async with client(digits_detector, deadline_seconds=2, max_request_pixels=10**10) as http:
+    async with client(digits_detector, deadline_seconds=3, max_request_pixels=10**10) as http:
         # as many as there are processes, with work for ten seconds each
         late = [http.post("/v1/predict", files=[("images", large)] * 100) for _ in range(2)]
         responses = await asyncio.gather(*late, http.post("/v1/predict", json={"inputs": [np.zeros((1, 8, 8)).tolist()]}))
@@ -115,7 +115,8 @@ async def test_images_are_not_decoded_after_the_deadline(digits_detector: Detect
 
 async def test_all_requests_share_the_memory_for_decoded_images(digits_detector: Detector):
     image = saved(Image.new("L", (8, 8)))
-    async with client(digits_detector, max_decoded_bytes=3 * 64) as http:
+    async with client(digits_detector, max_decoded_bytes=3 * 64, max_rows=4) as http:
+        assert outcome(await http.post("/v1/predict", files=[("images", image)] * 5)) == (422, "input-invalid")
         assert outcome(await http.post("/v1/predict", files=[("images", image)] * 4)) == (413, "images-too-large")
         answers = [http.post("/v1/predict", files=[("images", image)] * 3) for _ in range(4)]
         statuses = sorted(answer.status_code for answer in await asyncio.gather(*answers))

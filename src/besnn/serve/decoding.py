@@ -37,6 +37,9 @@ CPU_SECONDS = 5
 MEMORY_BYTES = 768 * 2**20
 """Most memory that decoding may take, besides the decoder itself."""
 
+HAS_LIMITS = sys.platform != "win32"
+"""Whether the system can limit a process; elsewhere the service decodes images itself."""
+
 _START = "from besnn.serve.decoding import answer_parent; answer_parent(int(__import__('sys').argv[1]))"
 
 
@@ -103,12 +106,12 @@ class Decoders:
 
     def start(self) -> None:
         """Start all processes; without this, each is started when it is first needed."""
-        for decoder in self._all:
+        for decoder in self._all if HAS_LIMITS else ():
             decoder.start()
 
     def decode(self, files: Mapping[str, bytes], spec: ImageSpec, limits: Limits, until: float) -> NDArray[np.uint8]:
         """Do the same as `decode_uploads` in a process; kill it with a TimeoutError at a time of `time.monotonic`."""
-        if sys.platform == "win32":  # which has no such limits
+        if not HAS_LIMITS:
             return decode_uploads(files, spec, limits)
         decoder = self._idle.get()
         try:
@@ -205,8 +208,6 @@ def _answer(files: Mapping[str, bytes], header: Mapping[str, Any]) -> Sequence[b
 
 def _limit_memory() -> None:
     """Limit this process's address space to what it has and `MEMORY_BYTES`; write no core dumps, which would hold images."""
-    if sys.platform == "win32":
-        return
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -217,8 +218,6 @@ def _limit_memory() -> None:
 
 
 def _limit_processor_time(seconds: int) -> None:
-    if sys.platform == "win32":
-        return
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
