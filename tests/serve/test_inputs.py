@@ -17,7 +17,7 @@ def test_all_shares_of_a_budget_end_and_one_that_has_ended_takes_nothing():
     budget = Budget(100)
     with budget.share() as take, budget.share() as other:
         take(60)
-        with pytest.raises(Problem, match="holds too much"):
+        with pytest.raises(Problem, match="no memory left"):
             other(41)
         other(40)
     with pytest.raises(TimeoutError):  # of a thread that goes on after the deadline: nobody would give it back

@@ -30,7 +30,7 @@ from besnn.data import two_moons
 from besnn.errors import DataError
 from besnn.serve import Settings, server
 from besnn.serve.drift import Traffic
-from besnn.serve.server import Supervisor, WorkerApp, freeze_objects, listen, run, share_metrics, url_of
+from besnn.serve.server import Supervisor, WorkerApp, listen, run, share_metrics, url_of
 
 PATIENCE = 120  # seconds; a loaded machine may need long to start a process
 TOKEN = "correct-horse-battery-staple"
@@ -304,19 +304,3 @@ def test_an_interrupt_ends_the_service_in_good_order(model_file: Path, moons_det
         client.join()
     assert statuses == [200]
     assert not is_up(url)
-
-
-def is_collected(thing: object) -> bool:
-    return any(each is thing for each in gc.get_objects())
-
-
-def test_freezing_exempts_present_objects_from_collection_but_not_new_ones():
-    old: list[object] = []
-    assert is_collected(old)
-    try:
-        freeze_objects()
-        new: list[object] = []
-        assert not is_collected(old)
-        assert is_collected(new)
-    finally:
-        gc.unfreeze()

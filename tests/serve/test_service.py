@@ -204,7 +204,7 @@ async def test_a_body_that_arrives_too_slowly_is_a_408(moons_detector: Detector)
     assert outcome(response) == (408, "body-timeout")
 
 
-@pytest.mark.parametrize("declared", [{"Content-Length": "10000000"}, {}])
+@pytest.mark.parametrize("declared", [{"Content-Length": "10000000"}, {}], ids=["declared", "chunked"])
 async def test_a_long_body_is_refused_before_it_is_read_completely(moons_detector: Detector, declared: dict[str, str]):
     sent = 0
 

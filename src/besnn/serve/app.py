@@ -81,15 +81,15 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
 
 def _answer_errors_with_problems(app: FastAPI) -> None:
     @app.exception_handler(Problem)
-    def _own(_: Request, problem: Problem) -> Response:
+    async def _own(_: Request, problem: Problem) -> Response:
         return answer_to(problem)
 
     @app.exception_handler(RequestValidationError)
-    def _parameter(_: Request, error: RequestValidationError) -> Response:
+    async def _parameter(_: Request, error: RequestValidationError) -> Response:
         return answer_to(Problem(422, "parameter-invalid", describe_error(error.errors()[0])))
 
     @app.exception_handler(HTTPException)
-    def _framework(_: Request, error: HTTPException) -> Response:
+    async def _framework(_: Request, error: HTTPException) -> Response:
         status = HTTPStatus(error.status_code)
         code = status.phrase.lower().replace(" ", "-")
         return answer_to(Problem(status, code, f"{status.phrase}: see /openapi.json", error.headers))

@@ -44,7 +44,7 @@ class Budget:
                 if is_over:  # in a thread that goes on after the deadline
                     raise TimeoutError("the request has ended")
                 if self._held + amount > self._most:
-                    raise busy("the service holds too much of other requests")
+                    raise busy("the service has no memory left for this request")
                 self._held += amount
                 taken += amount
 

@@ -55,22 +55,23 @@ class Service:
         self,
         request: Request,
         media_types: Sequence[str],
-        parse: Callable[[bytes, Allowance], T],
-        has_images: Callable[[bytes], bool] = lambda body: False,
+        parse: Callable[[bytes, str, Allowance], T],
+        has_images: Callable[[bytes, str], bool] = lambda body, content_type: False,
     ) -> AsyncIterator[T]:
-        """Yield what `parse` makes of a request's body; from then on the block must end before the deadline.
+        """Yield what `parse` makes of a request's body and Content-Type; from then on the block must end before the deadline.
 
         A short body is parsed at once, a longer one in a thread, so that other requests go on. Images have threads of their
         own, because decoding them can take long.
         """
-        if media_type(request.headers.get("content-type", "")) not in media_types:
+        content_type = request.headers.get("content-type", "")
+        if media_type(content_type) not in media_types:
             named = " or ".join(filter(None, media_types))
             raise Problem(415, "media-type-unsupported", f"send the body as {named}, and say so in Content-Type")
         limit = self.settings.deadline_seconds
         with self._bodies.share() as take, self._decoded.share() as take_decoded:
             body = await read_body(request, self.settings, take)
-            threads = self._decoding if has_images(body) else self._parsers
-            read = partial(parse, body, Allowance(time.monotonic() + limit, take_decoded))
+            threads = self._decoding if has_images(body, content_type) else self._parsers
+            read = partial(parse, body, content_type, Allowance(time.monotonic() + limit, take_decoded))
             try:
                 async with asyncio.timeout(limit):
                     if threads is self._parsers and len(body) <= QUICK_BYTES:

@@ -1,7 +1,6 @@
 """`/v1`: predictions, the model, examples and drift, as JSON made for people and pages."""
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,7 @@ from besnn.detector import Explanation, Predictions
 from besnn.serve.bodies import JSON, MULTIPART
 from besnn.serve.drift import DriftReport
 from besnn.serve.examples import Example, encode_input
-from besnn.serve.inputs import InputReader, Inputs
+from besnn.serve.inputs import InputReader
 from besnn.serve.problems import Problem, problem_responses
 from besnn.serve.service import Service
 from besnn.version import __version__
@@ -188,11 +187,7 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
     reader = service.reader
 
     post = partial(router.post, responses=problem_responses(400, 408, 413, 415, 429, 504), openapi_extra=_describe_body(reader))
-
-    def inputs_of(request: Request) -> AbstractAsyncContextManager[Inputs]:
-        header = request.headers.get("content-type", "")
-        read, holds_files = partial(reader.read, content_type=header), partial(reader.holds_files, content_type=header)
-        return service.parsed(request, reader.media_types, lambda body, allowance: read(body, allowance=allowance), holds_files)
+    inputs_of = partial(service.parsed, media_types=reader.media_types, parse=reader.read, has_images=reader.holds_files)
 
     @post(
         "/predict",

@@ -175,7 +175,7 @@ def model_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
         openapi_extra=_describe_body(request_model, metadata.inputs[0]),
     )
     async def infer(request: Request) -> Response:
-        def read(body: bytes, _: Allowance) -> tuple[Any, Inputs]:
+        def read(body: bytes, content_type: str, allowance: Allowance) -> tuple[Any, Inputs]:
             header, raw = split_body(body, request.headers.get(HEADER_LENGTH))
             asked: Any = parse_json(request_model, header, expected, reader.max_lists)
             return asked, read_tensor(asked.inputs[0], raw, reader.input_shape, settings.max_rows)
