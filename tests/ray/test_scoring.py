@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from besnn.batch import IMAGE_ROWS, TABLE_ROWS
+from besnn.batch import IMAGE_ROWS, TABLE_ROWS, score_file
 from besnn.cli.app import run
 from besnn.detector import Detector
 from besnn.errors import DataError, NotReadyError
@@ -42,6 +42,14 @@ def many_images(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("many") / "images.npz"
     np.savez(path, images=np.random.default_rng(0).integers(0, 256, (CHUNKS * IMAGE_ROWS - 100, 1, 8, 8), dtype=np.uint8))
     return path
+
+
+@pytest.fixture(scope="module")
+def many_scores(stripes_file, many_images, tmp_path_factory) -> pa.Table:
+    """The scores of these images by the local engine."""
+    target = tmp_path_factory.mktemp("many") / "scores.parquet"
+    score_file(Detector.load(stripes_file), str(many_images), target)
+    return pa.parquet.read_table(target)
 
 
 def scores_in(folder: Path) -> pa.Table:
@@ -125,7 +133,7 @@ score_on_ray(Path(model), source, folder, cluster=Cluster(address, workers=1), c
 
 
 def test_a_run_that_is_killed_continues_and_a_worker_that_is_killed_is_replaced(
-    cluster, stripes_file, many_images, score_locally, tmp_path, capsys
+    cluster, stripes_file, many_images, many_scores, tmp_path, capsys
 ):
     """All intact parts are kept; a damaged one, and one that was not put in place, are scored again."""
     folder = tmp_path / "scores"
@@ -156,7 +164,7 @@ def test_a_run_that_is_killed_continues_and_a_worker_that_is_killed_is_replaced(
     assert len(told) > 2
     assert capsys.readouterr().out == ""  # Ray's messages go to standard error
     assert done.items() <= times_of(folder).items()  # none was scored again
-    assert_exactly_once(folder, score_locally(stripes_file, str(many_images)))
+    assert_exactly_once(folder, many_scores)
 
 
 @pytest.fixture
@@ -171,7 +179,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_stops_the_run_with_one_line(cluster, stripes_file, many_images, score_locally, small_disk):
+def test_a_full_disk_stops_the_run_with_one_line(cluster, stripes_file, many_images, many_scores, small_disk):
     folder = small_disk / "scores"
     options = {"chunk_rows": IMAGE_ROWS, "cluster": Cluster(workers=1)}
     with pytest.raises(
@@ -184,8 +192,7 @@ def test_a_full_disk_stops_the_run_with_one_line(cluster, stripes_file, many_ima
     parts = sorted(path.name for path in folder.iterdir() if path.name != MANIFEST and not path.name.startswith("."))
     assert parts == [part_name(chunk) for chunk in range(len(parts))]
     assert 0 < len(parts) < CHUNKS
-    expected = score_locally(stripes_file, str(many_images))
-    assert scores_in(folder).equals(expected.slice(0, len(parts) * IMAGE_ROWS))
+    assert scores_in(folder).equals(many_scores.slice(0, len(parts) * IMAGE_ROWS))
 
 
 def test_damaged_input_stops_the_run_with_one_line(cluster, moons_file, points, tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -202,6 +203,29 @@ async def test_a_body_that_arrives_too_slowly_is_a_408(moons_detector: Detector)
     async with client(moons_detector, deadline_seconds=0.1) as http:
         response = await http.post("/v1/predict", content=slow_body(), headers=JSON)
     assert outcome(response) == (408, "body-timeout")
+
+
+async def test_a_client_that_hangs_up_is_no_failure_of_the_service(moons_detector: Detector, caplog: pytest.LogCaptureFixture):
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/predict",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+    messages = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    statuses = []
+
+    async def receive() -> dict:
+        return next(messages)
+
+    async def send(message: dict) -> None:
+        statuses.append(message.get("status"))
+
+    with caplog.at_level(logging.INFO):
+        await create_app(moons_detector)(scope, receive, send)
+    assert statuses[0] == 408
+    assert "unexpected" not in caplog.messages
 
 
 @pytest.mark.parametrize("declared", [{"Content-Length": "10000000"}, {}], ids=["declared", "chunked"])

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field as FormField
 from python_multipart.multipart import File, FormParser, parse_options_header
+from starlette.requests import ClientDisconnect
 
 from besnn.serve.problems import Problem, busy, describe_error
 from besnn.serve.settings import Settings
@@ -79,7 +80,7 @@ async def read_body(request: Request, settings: Settings, take: Take) -> bytes:
                 _check_length(length, settings)
                 take(len(chunk))
                 chunks.append(chunk)
-    except TimeoutError:
+    except (TimeoutError, ClientDisconnect):
         raise Problem(408, "body-timeout", "the request body did not arrive in time: send it again") from None
     return b"".join(chunks)
 
