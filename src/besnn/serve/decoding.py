@@ -96,10 +96,10 @@ def _unreadable(name: str) -> Problem:
 
 
 class Decoders:
-    """A few processes that decode images."""
+    """A few processes that decode images; one that had to be killed is replaced at once."""
 
     def __init__(self, count: int) -> None:
-        self._all = [_Decoder() for _ in range(count)]
+        self._all, self._is_closed = [_Decoder() for _ in range(count)], False
         self._idle: SimpleQueue[_Decoder] = SimpleQueue()
         for decoder in self._all:
             self._idle.put(decoder)
@@ -117,16 +117,20 @@ class Decoders:
         try:
             return decoder.decode(files, spec, limits, until)
         finally:
+            with suppress(OSError):  # the next images try again
+                if not self._is_closed:
+                    decoder.start()
             self._idle.put(decoder)
 
     def close(self) -> None:
         """End all processes; decoding that is still under way fails."""
+        self._is_closed = True
         for decoder in self._all:
             decoder.kill()
 
 
 class _Decoder:
-    """A process that decodes images, and the pipe to it; if it ends or has to be killed, the next images start another."""
+    """A process that decodes images, once it is started, and the pipe to it."""
 
     def __init__(self) -> None:
         self._running: tuple[subprocess.Popen[bytes], Connection] | None = None
