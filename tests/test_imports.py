@@ -98,7 +98,7 @@ def test_the_plan_itself_has_no_circles():
     ("module", "absent"),
     [
         ("besnn", ["torch", "numpy", "sklearn", "lightning", "pydantic"]),
-        ("besnn.data", ["torch", "lightning", "matplotlib"]),
+        ("besnn.data", ["torch", "lightning", "matplotlib", "pandas"]),
         ("besnn.ray.sources", ["torch", "ray"]),
         ("besnn.evaluation.report", ["matplotlib.pyplot", "scipy", "sklearn"]),
         ("besnn.detector", ["lightning", "matplotlib", "scipy", "sklearn", "ray", "fastapi"]),

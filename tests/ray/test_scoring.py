@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from besnn.batch import IMAGE_ROWS, TABLE_ROWS
+from besnn.batch import IMAGE_ROWS, TABLE_ROWS, score_file
 from besnn.cli.app import run
 from besnn.detector import Detector
 from besnn.errors import DataError, NotReadyError
@@ -42,6 +42,14 @@ def many_images(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("many") / "images.npz"
     np.savez(path, images=np.random.default_rng(0).integers(0, 256, (CHUNKS * IMAGE_ROWS - 100, 1, 8, 8), dtype=np.uint8))
     return path
+
+
+@pytest.fixture(scope="module")
+def many_scores(stripes_file, many_images, tmp_path_factory) -> pa.Table:
+    """The scores of these images by the local engine."""
+    target = tmp_path_factory.mktemp("many") / "scores.parquet"
+    score_file(Detector.load(stripes_file), str(many_images), target)
+    return pa.parquet.read_table(target)
 
 
 def scores_in(folder: Path) -> pa.Table:
@@ -102,12 +110,6 @@ def test_the_same_table_as_the_local_engine(cluster, moons_file, points, score_l
     assert times_of(folder) == before
 
 
-def test_a_wrapped_network(cluster, wrapped_file, points, score_locally, tmp_path):
-    source, folder = str(points / "points.csv"), tmp_path / "scores"
-    score_on_ray(wrapped_file, source, str(folder), cluster=Cluster(workers=1))
-    assert_exactly_once(folder, score_locally(wrapped_file, source))
-
-
 def test_images_in_an_archive_from_the_command_line(cluster, stripes_file, photos, pack, score_locally, tmp_path, capsys):
     folder = f"file://{tmp_path}/scores"
     options = ["--engine", "ray", "--workers", "1", "--json", "-"]
@@ -118,13 +120,6 @@ def test_images_in_an_archive_from_the_command_line(cluster, stripes_file, photo
     assert found.drop_columns("error").equals(expected.drop_columns("error"))
     for error, local in zip(found["error"].to_pylist(), expected["error"].to_pylist(), strict=True):
         assert error.startswith("zip://photos/") if local else not error
-
-
-@pytest.mark.parametrize("option", ["--address=x:1", "--workers=2", "--gpus-per-worker=1"])
-def test_options_of_ray_need_ray(option, moons_file, points, tmp_path, capsys):
-    code = run(["score", str(moons_file), str(points / "points.csv"), "-o", str(tmp_path / "scores.csv"), option])
-    assert code == 2
-    assert capsys.readouterr().err == f"besnn: {option.partition('=')[0]} is for Ray: add --engine ray, or leave it out\n"
 
 
 DRIVER = """
@@ -138,7 +133,7 @@ score_on_ray(Path(model), source, folder, cluster=Cluster(address, workers=1), c
 
 
 def test_a_run_that_is_killed_continues_and_a_worker_that_is_killed_is_replaced(
-    cluster, stripes_file, many_images, score_locally, tmp_path, capsys
+    cluster, stripes_file, many_images, many_scores, tmp_path, capsys
 ):
     """All intact parts are kept; a damaged one, and one that was not put in place, are scored again."""
     folder = tmp_path / "scores"
@@ -169,7 +164,7 @@ def test_a_run_that_is_killed_continues_and_a_worker_that_is_killed_is_replaced(
     assert len(told) > 2
     assert capsys.readouterr().out == ""  # Ray's messages go to standard error
     assert done.items() <= times_of(folder).items()  # none was scored again
-    assert_exactly_once(folder, score_locally(stripes_file, str(many_images)))
+    assert_exactly_once(folder, many_scores)
 
 
 @pytest.fixture
@@ -184,7 +179,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_stops_the_run_with_one_line(cluster, stripes_file, many_images, score_locally, small_disk):
+def test_a_full_disk_stops_the_run_with_one_line(cluster, stripes_file, many_images, many_scores, small_disk):
     folder = small_disk / "scores"
     options = {"chunk_rows": IMAGE_ROWS, "cluster": Cluster(workers=1)}
     with pytest.raises(
@@ -197,8 +192,7 @@ def test_a_full_disk_stops_the_run_with_one_line(cluster, stripes_file, many_ima
     parts = sorted(path.name for path in folder.iterdir() if path.name != MANIFEST and not path.name.startswith("."))
     assert parts == [part_name(chunk) for chunk in range(len(parts))]
     assert 0 < len(parts) < CHUNKS
-    expected = score_locally(stripes_file, str(many_images))
-    assert scores_in(folder).equals(expected.slice(0, len(parts) * IMAGE_ROWS))
+    assert scores_in(folder).equals(many_scores.slice(0, len(parts) * IMAGE_ROWS))
 
 
 def test_damaged_input_stops_the_run_with_one_line(cluster, moons_file, points, tmp_path):

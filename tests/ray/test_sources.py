@@ -46,8 +46,7 @@ def stripes_detector(stripes_file):
 
 
 @pytest.mark.parametrize("name", ["points.parquet", "points.csv", "points.npz"])
-@pytest.mark.parametrize("chunk_rows", [None, TABLE_ROWS, 2 * TABLE_ROWS])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("chunk_rows", "packed"), [(None, False), (TABLE_ROWS, True), (2 * TABLE_ROWS, False)])
 def test_tables(name, chunk_rows, packed, points, moons_detector, pack):
     source = open_source(moons_detector, pack(points / name) if packed else str(points / name), chunk_rows=chunk_rows)
     expected = list(open_inputs(moons_detector, str(points / name)))

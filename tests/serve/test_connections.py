@@ -150,7 +150,7 @@ def test_a_client_that_keeps_the_service_waiting_is_cut_off(address: tuple[str, 
     stalled = {name: socket.create_connection(address, timeout=30) for name in STALLED}
     for name, connection in stalled.items():
         connection.sendall(STALLED[name])
-    time.sleep(4 * SECONDS)
+    time.sleep(2.5 * SECONDS)
     for name, connection in stalled.items():
         with connection:
             if "answer" in name:  # it may read what was under way, but never the end
@@ -168,10 +168,6 @@ def received(connection: socket.socket) -> int:
 def test_a_client_that_sends_byte_by_byte_is_cut_off(address: tuple[str, int]):
     with socket.create_connection(address, timeout=30) as connection:
         assert flood(connection, b"GET /", b"a", most=200, pause=SECONDS / 10) < 200
-
-
-def test_a_client_that_waits_for_the_service_is_not_cut_off(address: tuple[str, int]):
-    assert get(address, "/slow") == b"0"
 
 
 def test_there_is_always_room_for_another_client(address: tuple[str, int]):

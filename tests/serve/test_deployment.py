@@ -39,12 +39,17 @@ def port(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     service = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and health_check(number) != 0:
-            time.sleep(0.2)
+        while time.monotonic() < deadline and not is_up(number):
+            time.sleep(0.1)
         yield number
     finally:
         service.terminate()
         service.wait(timeout=20)
+
+
+def is_up(port: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
 
 def health_check(port: str) -> int:

@@ -13,10 +13,10 @@ from besnn import Detector
 from besnn.data import digits, two_moons
 from besnn.serve.examples import choose_examples
 
-BODIES = 600
+BODIES = 300
 MAX_GROWTH = 64  # MiB; a leak of one body per request would be several times that in the long run
 
-EXAMPLES = 25
+EXAMPLES = 12
 POSTS = ["/v1/predict", "/v1/explain", "/v2/models/{model_name}/infer"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from besnn import Detector
 from besnn.serve import create_app
-from besnn.serve.problems import ProblemBody
+from besnn.serve.middleware import ProblemBody
 from besnn.serve.telemetry import JsonFormatter
 
 SECRET = "a-secret-of-the-client"

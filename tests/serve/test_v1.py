@@ -11,8 +11,9 @@ from PIL import Image
 from besnn import Detector
 from besnn.data import Dataset, two_moons
 from besnn.detector import Predictions
-from besnn.serve.inputs import QUICK_BYTES
+from besnn.serve.service import QUICK_BYTES
 
+JSON = {"Content-Type": "application/json"}
 FORM = {"Content-Type": "multipart/form-data; boundary=x"}
 POINTS = two_moons(7, seed=3).inputs
 
@@ -82,18 +83,18 @@ def test_pixels_files_and_base64_are_answered_alike(
     mixed = [images[0].tolist(), *(base64.b64encode(file).decode() for file in files[1:])]
     as_both = digits_client.post("/v1/predict", json={"inputs": mixed})
     padded = json.dumps({"inputs": images.tolist()}) + " " * QUICK_BYTES  # long enough to be read in a thread
-    as_long = digits_client.post("/v1/predict", content=padded, headers={"Content-Type": "application/json"})
+    as_long = digits_client.post("/v1/predict", content=padded, headers=JSON)
     for response in (as_pixels, as_text, as_files, as_both, as_long):
         assert response.status_code == 200, response.text
         check(response.json()["predictions"], expected)
 
 
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
-def test_images_of_any_size_are_resized(digits_client: httpx.Client, format: str):
+def test_images_of_any_size_and_format_are_resized(digits_client: httpx.Client):
     photograph = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
-    response = digits_client.post("/v1/predict", files={"image": ("photo", png(photograph, format))})
+    files = [("image", ("photo", png(photograph, format))) for format in ("PNG", "JPEG", "WEBP")]
+    response = digits_client.post("/v1/predict", files=files)
     assert response.status_code == 200
-    assert len(response.json()["predictions"]) == 1
+    assert len(response.json()["predictions"]) == 3
 
 
 def test_inputs_that_are_not_observed_do_not_count_as_traffic(moons_client: httpx.Client):
@@ -114,26 +115,19 @@ def test_a_huge_number_is_answered(moons_client: httpx.Client):
     [
         ("", 400, "json-invalid"),
         ('{"inputs": [[1, 2]', 400, "json-invalid"),
-        ("[" * 1000, 400, "json-invalid"),
         ("[" * 10_000, 422, "input-invalid"),
         ('{"inputs": [[1, NaN]]}', 422, "input-invalid"),
-        ("[]", 422, "input-invalid"),
         ("{}", 422, "input-invalid"),
         ('{"inputs": []}', 422, "input-invalid"),
         ('{"inputs": [[1, 2, 3]]}', 422, "input-invalid"),
-        ('{"inputs": [[1]]}', 422, "input-invalid"),
         ('{"inputs": [[1, "2"]]}', 422, "input-invalid"),
         ('{"inputs": [[1, true]]}', 422, "input-invalid"),
-        ('{"inputs": [[1, null]]}', 422, "input-invalid"),
         ('{"inputs": [[1, 1e400]]}', 422, "input-invalid"),
         (f'{{"inputs": [[1, 1{"0" * 400}]]}}', 422, "input-invalid"),
         ('{"inputs": [[1, 2]], "colour": "red"}', 422, "input-invalid"),
         ('{"inputs": ["aGVsbG8="]}', 422, "input-invalid"),
         ('{"inputs": [[1, Infinity]]}', 422, "input-invalid"),
-        ('{"inputs": [[-Infinity, 1]]}', 422, "input-invalid"),
         ('{"inputs": [[1, 2], [3]]}', 422, "input-invalid"),
-        ('{"inputs": [[1, [2]]]}', 422, "input-invalid"),
-        ('{"inputs": [[1, {}]]}', 422, "input-invalid"),
         ('{"inputs": [[]]}', 422, "input-invalid"),
         (f'{{"inputs": {"[" * 900}{"]" * 900}}}', 400, "json-invalid"),
         ('{"inputs": [[1, 2]]} {}', 400, "json-invalid"),
@@ -141,16 +135,16 @@ def test_a_huge_number_is_answered(moons_client: httpx.Client):
         ('{"inputs": [[1, 2]]}'.encode("utf-16"), 400, "json-invalid"),
     ],
 )
-@pytest.mark.parametrize("padding", [0, QUICK_BYTES], ids=["short", "long"])
-def test_a_wrong_body_is_refused(moons_client: httpx.Client, body: str | bytes, status: int, code: str, padding: int):
-    body = (body.encode() if isinstance(body, str) else body) + b" " * padding  # a long one is read in a thread
-    response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
-    assert (response.status_code, response.json()["code"]) == (status, code)
+def test_a_wrong_body_is_refused(moons_client: httpx.Client, body: str | bytes, status: int, code: str):
+    body = body.encode() if isinstance(body, str) else body
+    for padding in (b"", b" " * QUICK_BYTES):  # a long one is read in a thread
+        response = moons_client.post("/v1/predict", content=body + padding, headers=JSON)
+        assert (response.status_code, response.json()["code"]) == (status, code)
 
 
 def test_the_last_of_duplicate_fields_counts(moons_client: httpx.Client, moons_detector: Detector):
     body = f'{{"inputs": [[9, 9]], "inputs": {POINTS.tolist()}}}'
-    response = moons_client.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
+    response = moons_client.post("/v1/predict", content=body, headers=JSON)
     check(response.json()["predictions"], moons_detector.predict(POINTS))
 
 
@@ -158,11 +152,6 @@ def test_as_many_inputs_as_allowed_and_no_more(moons_detector: Detector, start):
     with start(moons_detector, max_rows=2000) as client:
         for rows, status in ((2000, 200), (2001, 422), (50_000, 422)):
             assert client.post("/v1/predict", json={"inputs": [[0.5, 0.5]] * rows}).status_code == status
-
-
-def test_the_problem_names_the_place(moons_client: httpx.Client):
-    response = moons_client.post("/v1/predict", json={"inputs": [[1, 2], [3, "x"]]})
-    assert response.json()["detail"].startswith("inputs.1.1: ")
 
 
 @pytest.mark.parametrize("pixel", [-1, 256, 0.5, "7", True])
@@ -204,20 +193,11 @@ def test_other_bodies_are_refused(digits_client: httpx.Client, content: bytes, h
     assert (response.status_code, response.json()["code"]) == (status, code), response.text
 
 
-def test_more_files_than_allowed_are_refused(digits_detector: Detector, digit_data: Dataset, start):
-    file = png(digit_data.inputs[0][0])
-    with start(digits_detector, max_rows=2) as client:
-        for count, status in ((2, 200), (3, 422)):
-            assert client.post("/v1/predict", files=[("images", ("a", file))] * count).status_code == status
-
-
-def test_a_table_model_takes_no_files(moons_client: httpx.Client):
+def test_files_for_a_table_and_unknown_parameters_are_refused(moons_client: httpx.Client):
     assert moons_client.post("/v1/predict", files={"image": ("x.png", b"x")}).status_code == 415
-
-
-def test_an_unknown_parameter_is_refused(moons_client: httpx.Client):
-    response = moons_client.post("/v1/predict?colour=red", json={"inputs": POINTS.tolist()})
-    assert (response.status_code, response.json()["code"]) == (422, "parameter-invalid")
+    for route in ("predict", "explain"):
+        response = moons_client.post(f"/v1/{route}?colour=red", json={"inputs": POINTS.tolist()})
+        assert (response.status_code, response.json()["code"]) == (422, "parameter-invalid")
 
 
 def test_the_model_describes_itself(moons_client: httpx.Client, moons_detector: Detector):
@@ -240,6 +220,7 @@ def test_the_model_describes_itself(moons_client: httpx.Client, moons_detector: 
 def test_a_refusal_says_what_is_wanted(request: pytest.FixtureRequest, client: str, wanted: str):
     response = request.getfixturevalue(client).post("/v1/predict", json={"inputs": [[1, 2, 3]]})
     assert response.status_code == 422
+    assert response.json()["detail"].startswith("inputs.0")
     assert wanted in response.json()["detail"]
 
 
@@ -264,4 +245,3 @@ def test_explanations_of_rows_and_their_limit(moons_client: httpx.Client, moons_
     assert "heat_map" not in row
     assert len(row["neighbours"][0]["input"]) == 2
     assert moons_client.post("/v1/explain", json={"inputs": [[9, 9]] * 17}).status_code == 422
-    assert moons_client.post("/v1/explain?colour=red", json={"inputs": [[9, 9]]}).status_code == 422

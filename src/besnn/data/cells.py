@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 # What a cell must look like to be read as a number. NaN and infinity are refused, so their names are not in it.
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DATE = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?Z?$"
-_GAPS = pa.array(["", "na", "n/a", "nan", "null", "none", "?"])
+# A list, because the first array that pyarrow makes imports pandas, which takes a second.
+_GAPS = ["", "na", "n/a", "nan", "null", "none", "?"]
 _MICROSECONDS = 86_400e6  # per day
 
 
@@ -73,7 +74,7 @@ def gaps(cells: pa.Array) -> NDArray[np.bool_]:
     cells = plain_cells(cells)
     missing = np.array(cells.is_null(nan_is_null=True))
     if is_text(cells):
-        missing |= np.array(pc.is_in(pc.utf8_lower(cells), value_set=_GAPS))
+        missing |= np.array(pc.is_in(pc.utf8_lower(cells), value_set=pa.array(_GAPS)))
     return missing
 
 

@@ -12,7 +12,7 @@ _HOMES = {"Settings": "besnn.serve.settings", "create_app": "besnn.serve.app"}
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used: a worker process must answer its supervisor before it loads the rest."""
+    """Import a public name when it is first used: `besnn monitor` and processes that decode images need no web framework."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -2,23 +2,26 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 
-from fastapi import Depends, FastAPI, Response
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from besnn.detector import Detector
 from besnn.serve.examples import Example, unknown_examples
-from besnn.serve.problems import CatchUnexpected, ProblemBody, add_problem_handlers, problem_responses
-from besnn.serve.security import SecurityHeaders, same_origin, token_required
+from besnn.serve.middleware import Frame, ProblemBody, answer_to
+from besnn.serve.problems import Problem, describe_error, problem_responses
+from besnn.serve.security import same_origin, token_required
 from besnn.serve.service import Service
 from besnn.serve.settings import Settings
-from besnn.serve.telemetry import RequestLog
 from besnn.serve.v1 import v1_router
-from besnn.serve.v2 import health_router, infer_request_model, v2_router
+from besnn.serve.v2 import health_router, infer_request_model, model_router, server_router
 from besnn.version import __version__
 
 STATIC = Path(__file__).parent / "static"
@@ -46,10 +49,8 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
         lifespan=lifespan,
     )
     app.state.service = service
-    app.add_middleware(CatchUnexpected)
-    app.add_middleware(SecurityHeaders, allowed_hosts=settings.allowed_hosts)
-    app.add_middleware(RequestLog, metrics=service.metrics)  # added last, runs first
-    add_problem_handlers(app)
+    app.add_middleware(Frame, metrics=service.metrics, allowed_hosts=settings.allowed_hosts)
+    _answer_errors_with_problems(app)
     guards = [Depends(same_origin)]
     if settings.token is not None:
         guards.append(Depends(token_required(settings.token)))
@@ -66,7 +67,8 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
 
     app.include_router(health_router(service), responses=problem_responses(421, 500, 503))
     app.include_router(v1_router(service, examples or unknown_examples(detector)), dependencies=guards, responses=refusals)
-    app.include_router(v2_router(service, infer_request), dependencies=guards, responses=refusals)
+    for router in (server_router(), model_router(service, infer_request)):
+        app.include_router(router, dependencies=guards, responses=refusals)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -75,6 +77,22 @@ def create_app(detector: Detector, settings: Settings | None = None, examples: S
 
     _describe_models(app, ProblemBody, service.reader.request, infer_request)
     return app
+
+
+def _answer_errors_with_problems(app: FastAPI) -> None:
+    @app.exception_handler(Problem)
+    async def _own(_: Request, problem: Problem) -> Response:
+        return answer_to(problem)
+
+    @app.exception_handler(RequestValidationError)
+    async def _parameter(_: Request, error: RequestValidationError) -> Response:
+        return answer_to(Problem(422, "parameter-invalid", describe_error(error.errors()[0])))
+
+    @app.exception_handler(HTTPException)
+    async def _framework(_: Request, error: HTTPException) -> Response:
+        status = HTTPStatus(error.status_code)
+        code = status.phrase.lower().replace(" ", "-")
+        return answer_to(Problem(status, code, f"{status.phrase}: see /openapi.json", error.headers))
 
 
 def _describe_models(app: FastAPI, *models: type[BaseModel]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from besnn.detector import Predictions
 from besnn.serve.inputs import Inputs
-from besnn.serve.problems import Problem
+from besnn.serve.problems import busy
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Batcher:
         """Return the predictions for inputs `[n, ...]`; a call that is cancelled while it waits is never scored."""
         if self._waiting_rows and self._waiting_rows + len(inputs) > self._max_waiting_rows:
             seconds = max(1, math.ceil(self._waiting_rows * self._seconds_per_row))
-            raise Problem(429, "busy", "too many inputs are waiting: try again later", {"Retry-After": str(seconds)})
+            raise busy("too many inputs are waiting", seconds)
         request = _Request(inputs)
         self._waiting.append(request)
         self._waiting_rows += len(inputs)

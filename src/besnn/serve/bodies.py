@@ -2,18 +2,19 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field as FormField
 from python_multipart.multipart import File, FormParser, parse_options_header
-from starlette.types import Message
+from starlette.requests import ClientDisconnect
 
-from besnn.serve.problems import Problem, first_error
+from besnn.serve.problems import Problem, busy, describe_error
 from besnn.serve.settings import Settings
 
 JSON, MULTIPART, BINARY = "application/json", "multipart/form-data", "application/octet-stream"
@@ -23,53 +24,70 @@ Model = TypeVar("Model", bound=BaseModel)
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Pixel = Annotated[float, Field(ge=0, le=255, multiple_of=1)]  # 7.0 is a whole number too, in JSON
 Scalars = dict[str, bool | int | float | str]
+Take: TypeAlias = Callable[[int], None]
+"""Takes some bytes of what all requests share, or raises a problem if there are not as many left."""
 
 
-class BodyLimits:
-    """Limits the size and arrival time of each request body, and the size of all bodies held together."""
+class Budget:
+    """A number of bytes that all requests together may hold."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._held = 0
+    def __init__(self, most: int) -> None:
+        self._most, self._held, self._lock = most, 0, Lock()
 
-    @asynccontextmanager
-    async def limited(self, request: Request) -> AsyncIterator[Request]:
-        """Yield the request with its body limited; its bytes count as held until the block ends."""
-        if request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Problem(415, "encoding-unsupported", "send the body uncompressed, without Content-Encoding")
-        declared = request.headers.get("content-length", "")
-        self._check_length(int(declared) if declared.isdecimal() and len(declared) < 20 else 0)
-        until = asyncio.get_running_loop().time() + self._settings.deadline_seconds
-        length = 0
+    @contextmanager
+    def share(self) -> Iterator[Take]:
+        """Yield a function that takes bytes, all of which are given back at the end of the block."""
+        taken, is_over = 0, False
 
-        async def receive() -> Message:
-            nonlocal length
-            try:
-                async with asyncio.timeout_at(until):
-                    message = await request.receive()
-            except TimeoutError:
-                raise Problem(408, "body-timeout", "the request body did not arrive in time: send it again") from None
-            more = len(message.get("body", b""))
-            length += more
-            self._held += more
-            self._check_length(length)
-            if self._held > self._settings.max_bytes_in_flight:
-                raise Problem(429, "busy", "the service is reading too many requests: try again", {"Retry-After": "1"})
-            return message
+        def take(amount: int) -> None:
+            nonlocal taken
+            with self._lock:
+                if is_over:  # in a thread that goes on after the deadline
+                    raise TimeoutError("the request has ended")
+                if self._held + amount > self._most:
+                    raise busy("the service has no memory left for this request")
+                self._held += amount
+                taken += amount
 
         try:
-            yield Request(request.scope, receive)
+            yield take
         finally:
-            self._held -= length
-
-    def _check_length(self, length: int) -> None:
-        if length > (limit := self._settings.max_body_bytes):
-            raise Problem(413, "body-too-large", f"the body is longer than {limit:,} bytes: send fewer inputs at a time")
+            with self._lock:
+                self._held -= taken
+                is_over = True
 
 
-def media_type(request: Request) -> str:
-    """Return the body's media type, without parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def media_type(content_type: str) -> str:
+    """Return the media type in a Content-Type header, without parameters.
+
+    >>> media_type("Application/JSON; charset=utf-8")
+    'application/json'
+    """
+    return content_type.partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, settings: Settings, take: Take) -> bytes:
+    """Return a request's body, or raise a problem as soon as it is too long or too late."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "encoding-unsupported", "send the body uncompressed, without Content-Encoding")
+    declared = request.headers.get("content-length", "")
+    _check_length(int(declared) if declared.isdecimal() and len(declared) < 20 else 0, settings)
+    chunks, length = [], 0
+    try:
+        async with asyncio.timeout(settings.deadline_seconds):
+            async for chunk in request.stream():
+                length += len(chunk)
+                _check_length(length, settings)
+                take(len(chunk))
+                chunks.append(chunk)
+    except (TimeoutError, ClientDisconnect):
+        raise Problem(408, "body-timeout", "the request body did not arrive in time: send it again") from None
+    return b"".join(chunks)
+
+
+def _check_length(length: int, settings: Settings) -> None:
+    if length > (limit := settings.max_body_bytes):
+        raise Problem(413, "body-too-large", f"the body is longer than {limit:,} bytes: send fewer inputs at a time")
 
 
 class Strict(BaseModel):
@@ -106,9 +124,10 @@ def parse_json(model: type[Model], body: bytes, expected: str, max_lists: int = 
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        if error.errors()[0]["type"] == "json_invalid":
-            raise Problem(400, "json-invalid", f"the body is not JSON: {first_error(error)}") from None
-        raise Problem(422, "input-invalid", f"{first_error(error)}; send {expected}") from None
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            raise Problem(400, "json-invalid", f"the body is not JSON: {describe_error(first)}") from None
+        raise Problem(422, "input-invalid", f"{describe_error(first)}; send {expected}") from None
 
 
 def read_files(body: bytes, content_type: str, max_files: int) -> list[bytes]:
@@ -117,7 +136,7 @@ def read_files(body: bytes, content_type: str, max_files: int) -> list[bytes]:
     if not boundary:
         raise Problem(400, "multipart-invalid", "Content-Type has no boundary: let your HTTP library write that header")
     files: list[bytes] = []
-    is_complete = False
+    ends: list[None] = []
 
     def take(file: File) -> None:
         if len(files) == max_files:
@@ -128,17 +147,14 @@ def read_files(body: bytes, content_type: str, max_files: int) -> list[bytes]:
     def refuse(_: FormField) -> None:
         raise Problem(422, "input-invalid", "the body has a part that is not a file: send files only")
 
-    def complete() -> None:
-        nonlocal is_complete
-        is_complete = True
-
+    in_memory = {"MAX_MEMORY_FILE_SIZE": math.inf}
     try:
-        parser = FormParser(MULTIPART, refuse, take, complete, boundary, config={"MAX_MEMORY_FILE_SIZE": math.inf})
+        parser = FormParser(MULTIPART, refuse, take, lambda: ends.append(None), boundary, config=in_memory)
         parser.write(body)
         parser.finalize()
     except FormParserError:
         raise Problem(400, "multipart-invalid", "the body is not the multipart form that Content-Type announces") from None
-    if not is_complete:
+    if not ends:
         raise Problem(400, "multipart-invalid", "the body ends before its last boundary: send it again")
     if not files:
         raise Problem(422, "input-invalid", "the body has no files: send each image as a file part")

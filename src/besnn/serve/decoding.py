@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from PIL import Image
 
 from besnn.data.images import ImageSpec, Pixels, decode_image
 from besnn.errors import DataError
+from besnn.serve.problems import Problem
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_SCANS = 100
@@ -37,15 +37,10 @@ CPU_SECONDS = 5
 MEMORY_BYTES = 768 * 2**20
 """Most memory that decoding may take, besides the decoder itself."""
 
+HAS_LIMITS = sys.platform != "win32"
+"""Whether the system can limit a process; elsewhere the service decodes images itself."""
+
 _START = "from besnn.serve.decoding import answer_parent; answer_parent(int(__import__('sys').argv[1]))"
-
-
-class RefusedImageError(Exception):
-    """Images that are not decoded: an HTTP status, a code for programs, and a sentence for people."""
-
-    def __init__(self, status: int, code: str, detail: str) -> None:
-        super().__init__(status, code, detail)
-        self.status, self.code, self.detail = status, code, detail
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ def decode_uploads(files: Mapping[str, bytes], spec: ImageSpec, limits: Limits) 
     total = sum(_declared_pixels(data, name, limits) for name, data in files.items())
     if total > limits.request:
         detail = f"the images have more than {limits.request:,} pixels: send fewer or smaller ones"
-        raise RefusedImageError(413, "images-too-large", detail)
+        raise Problem(413, "images-too-large", detail)
     decoded = np.empty((len(files), *spec.shape), np.uint8)
     for place, (name, data) in enumerate(files.items()):
         decoded[place] = _decode(data, spec, name)
@@ -80,9 +75,9 @@ def _declared_pixels(data: bytes, name: str, limits: Limits) -> int:
         raise _unreadable(name) from None
     if max(width, height) > limits.side or width * height > limits.image:
         detail = f"{name} has more than {limits.image:,} pixels, or a side of more than {limits.side:,}: scale it down first"
-        raise RefusedImageError(422, "image-too-large", detail)
+        raise Problem(422, "image-too-large", detail)
     if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MAX_SCANS:
-        raise RefusedImageError(422, "image-too-slow", f"{name} is a JPEG file of more than {MAX_SCANS} scans: save it again")
+        raise Problem(422, "image-too-slow", f"{name} is a JPEG file of more than {MAX_SCANS} scans: save it again")
     return width * height
 
 
@@ -92,99 +87,102 @@ def _decode(data: bytes, spec: ImageSpec, name: str) -> Pixels:
     except DataError as error:
         if isinstance(error.__cause__, MemoryError):
             detail = f"{name} needs too much memory to decode: scale it down first"
-            raise RefusedImageError(422, "image-too-large", detail) from None
+            raise Problem(422, "image-too-large", detail) from None
         raise _unreadable(name) from None
 
 
-def _unreadable(name: str) -> RefusedImageError:
-    return RefusedImageError(422, "image-unreadable", f"{name} is not a complete PNG, JPEG or WebP image: save it again")
+def _unreadable(name: str) -> Problem:
+    return Problem(422, "image-unreadable", f"{name} is not a complete PNG, JPEG or WebP image: save it again")
 
 
 class Decoders:
-    """A few processes that decode images; one that had to be killed is replaced."""
+    """A few processes that decode images; one that had to be killed is replaced at once."""
 
     def __init__(self, count: int) -> None:
-        self._idle: SimpleQueue[_Decoder | None] = SimpleQueue()
-        self._all: set[_Decoder] = set()
-        self._count, self._is_closed = count, False
-        for _ in range(count):
-            self._idle.put(None)
+        self._all, self._is_closed = [_Decoder() for _ in range(count)], False
+        self._idle: SimpleQueue[_Decoder] = SimpleQueue()
+        for decoder in self._all:
+            self._idle.put(decoder)
 
     def start(self) -> None:
         """Start all processes; without this, each is started when it is first needed."""
-        for _ in range(self._count):
-            self._idle.put(self._idle.get() or self._new())
+        for decoder in self._all if HAS_LIMITS else ():
+            decoder.start()
 
-    def decode(self, files: Mapping[str, bytes], spec: ImageSpec, limits: Limits, expired: Event) -> NDArray[np.uint8]:
-        """Do the same as `decode_uploads` in one of the processes; kill it once `expired` is set, with a TimeoutError."""
-        if sys.platform == "win32":  # which has no such limits
+    def decode(self, files: Mapping[str, bytes], spec: ImageSpec, limits: Limits, until: float) -> NDArray[np.uint8]:
+        """Do the same as `decode_uploads` in a process; kill it with a TimeoutError at a time of `time.monotonic`."""
+        if not HAS_LIMITS:
             return decode_uploads(files, spec, limits)
         decoder = self._idle.get()
         try:
-            decoder = decoder or self._new()
-            return decoder.decode(files, spec, limits, expired)
-        except (OSError, EOFError) as error:  # it has ended, by its limits or otherwise, or must end
-            status = 0
-            if decoder is not None:
-                status = decoder.kill()
-                self._all.discard(decoder)
-                decoder = None if self._is_closed else self._new()
-            if isinstance(error, TimeoutError):
-                raise
-            raise _killed(status, limits) from None
+            return decoder.decode(files, spec, limits, until)
         finally:
+            with suppress(OSError):  # the next images try again
+                if not self._is_closed:
+                    decoder.start()
             self._idle.put(decoder)
 
     def close(self) -> None:
         """End all processes; decoding that is still under way fails."""
         self._is_closed = True
-        for decoder in tuple(self._all):
+        for decoder in self._all:
             decoder.kill()
-
-    def _new(self) -> "_Decoder":
-        decoder = _Decoder()
-        self._all.add(decoder)
-        return decoder
-
-
-def _killed(status: int, limits: Limits) -> RefusedImageError:
-    if status == -signal.SIGXCPU:
-        detail = f"the images take more than {limits.seconds} s to decode: send fewer, or save them again"
-        return RefusedImageError(422, "image-too-slow", detail)
-    return RefusedImageError(422, "image-unreadable", "an image cannot be decoded: send the images singly to find out which")
 
 
 class _Decoder:
-    """A process that decodes images, and the pipe to it."""
+    """A process that decodes images, once it is started, and the pipe to it."""
 
     def __init__(self) -> None:
-        own, its = socket.socketpair()
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-        with its:
-            command = [sys.executable, "-c", _START, str(its.fileno())]
-            self._process = subprocess.Popen(command, env=environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
-        self._pipe = Connection(own.detach())
+        self._running: tuple[subprocess.Popen[bytes], Connection] | None = None
 
-    def decode(self, files: Mapping[str, bytes], spec: ImageSpec, limits: Limits, expired: Event) -> NDArray[np.uint8]:
-        if expired.is_set():
+    def start(self) -> Connection:
+        """Return the pipe to the process, which is started unless it runs."""
+        if self._running is None:
+            own, its = socket.socketpair()
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+            with its:
+                command = [sys.executable, "-c", _START, str(its.fileno())]
+                process = subprocess.Popen(command, env=environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+            self._running = process, Connection(own.detach())
+        return self._running[1]
+
+    def decode(self, files: Mapping[str, bytes], spec: ImageSpec, limits: Limits, until: float) -> NDArray[np.uint8]:
+        if time.monotonic() >= until:
             raise TimeoutError("the client no longer waits for these images")
         header = {"names": list(files), "spec": asdict(spec), "limits": asdict(limits)}
-        self._pipe.send_bytes(json.dumps(header).encode())
-        for data in files.values():
-            self._pipe.send_bytes(data)
-        while not self._pipe.poll(0.05):
-            if expired.is_set():
+        try:
+            pipe = self.start()
+            for part in (json.dumps(header).encode(), *files.values()):
+                pipe.send_bytes(part)
+            if not pipe.poll(max(0.0, until - time.monotonic())):
+                self.kill()
                 raise TimeoutError("the client no longer waits for these images")
-        if refusal := json.loads(self._pipe.recv_bytes()):
-            raise RefusedImageError(*refusal)
-        return np.frombuffer(self._pipe.recv_bytes(), np.uint8).reshape(len(files), *spec.shape)
+            refusal = json.loads(pipe.recv_bytes())
+            pixels = b"" if refusal else pipe.recv_bytes()
+        except TimeoutError:
+            raise
+        except (OSError, EOFError):  # it has ended, by its limits or otherwise
+            raise _killed(self.kill(), limits) from None
+        if refusal:
+            raise Problem(*refusal)
+        return np.frombuffer(pixels, np.uint8).reshape(len(files), *spec.shape)
 
     def kill(self) -> int:
-        """End the process and return its exit status."""
-        self._process.kill()  # without effect on the status of a process that was about to end
-        status = self._process.wait()
-        self._pipe.close()
-        return status
+        """End the process and return its exit status; 0 if none is running."""
+        running, self._running = self._running, None
+        if running is None:
+            return 0
+        process, pipe = running
+        process.kill()  # without effect on the status of a process that was about to end
+        pipe.close()
+        return process.wait()
+
+
+def _killed(status: int, limits: Limits) -> Problem:
+    if status == -signal.SIGXCPU:
+        detail = f"the images take more than {limits.seconds} s to decode: send fewer, or save them again"
+        return Problem(422, "image-too-slow", detail)
+    return Problem(422, "image-unreadable", "an image cannot be decoded: send the images singly to find out which")
 
 
 def answer_parent(descriptor: int) -> None:
@@ -205,8 +203,8 @@ def _answer(files: Mapping[str, bytes], header: Mapping[str, Any]) -> Sequence[b
     spec = ImageSpec(**{**header["spec"], "size": tuple(header["spec"]["size"])})
     try:
         return b"null", decode_uploads(files, spec, Limits(**header["limits"])).reshape(-1).data
-    except RefusedImageError as refused:
-        return (json.dumps(refused.args).encode(),)
+    except Problem as refused:
+        return (json.dumps([refused.status, refused.code, refused.detail]).encode(),)
     except MemoryError:
         refusal = 413, "images-too-large", "the images need too much memory to decode: send fewer or smaller ones"
         return (json.dumps(refusal).encode(),)
@@ -214,8 +212,6 @@ def _answer(files: Mapping[str, bytes], header: Mapping[str, Any]) -> Sequence[b
 
 def _limit_memory() -> None:
     """Limit this process's address space to what it has and `MEMORY_BYTES`; write no core dumps, which would hold images."""
-    if sys.platform == "win32":
-        return
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -226,8 +222,6 @@ def _limit_memory() -> None:
 
 
 def _limit_processor_time(seconds: int) -> None:
-    if sys.platform == "win32":
-        return
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

@@ -50,70 +50,57 @@ class StoreUnavailableError(DataError):
 
 
 class DriftStore:
-    """A drift monitor's state as JSON in an SQLite file, which several processes change in turn, completely or not at all."""
+    """A drift monitor's state as JSON in an SQLite file, which several processes change in turn, completely or not at all.
+
+    Without a path there is no file, and the state is that of the monitor.
+    """
 
     def __init__(self, path: Path | None, lock_seconds: float | None = None) -> None:
-        self.name = "in memory" if path is None else str(path)
         self._path, self._lock_seconds = path, LOCK_SECONDS if lock_seconds is None else lock_seconds
         self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._in_memory: dict[str, Any] = {}
 
     @contextmanager
     def stream(self, monitor: DriftMonitor) -> Iterator[dict[str, Any]]:
-        """Let a monitor continue the stored stream within the block, while other processes wait.
+        """Let a monitor continue the stored stream within the block, while other threads and processes wait.
 
         Yields the stored document, for what should be kept beside the monitor's state. After an error of the file the monitor
-        is as before, and the next call opens the file again.
+        is as before.
         """
-        with self._opened() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            found = connection.execute("SELECT document FROM drift WHERE id = 1").fetchone()
-            before = found[0] if found else "{}"
-            document = self._restore(monitor, before)
-            started = monitor.state_dict()
-            try:
-                yield document
-                document["monitor"] = monitor.state_dict()
-                if (after := json.dumps(document)) != before:
-                    connection.execute("INSERT OR REPLACE INTO drift VALUES (1, ?)", (after,))
-                connection.execute("COMMIT")
-            except sqlite3.Error:
-                monitor.load_state_dict(started)
-                raise
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Hold the file open for one change, which is undone unless it was committed."""
-        remedy = "let other processes finish with it, free disk space, or give another file"
         if not self._lock.acquire(timeout=self._lock_seconds):
-            raise StoreUnavailableError(f"cannot read or write drift state {self.name} (it is locked): {remedy}")
+            raise self._unavailable("it is locked")
         try:
-            self._connection = self._connection or self._connect()
-            yield self._connection
+            if self._path is None:
+                yield self._in_memory
+            else:
+                with closing(sqlite3.connect(self._path, timeout=self._lock_seconds, isolation_level=None)) as connection:
+                    yield from self._change(connection, monitor)
         except sqlite3.Error as error:
-            self._disconnect()
-            raise StoreUnavailableError(f"cannot read or write drift state {self.name} ({error}): {remedy}") from None
+            raise self._unavailable(error) from None
         finally:
-            if self._connection is not None and self._connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
             self._lock.release()
 
-    def _connect(self) -> sqlite3.Connection:
-        file = ":memory:" if self._path is None else self._path
-        connection = sqlite3.connect(file, timeout=self._lock_seconds, isolation_level=None, check_same_thread=False)
+    def _change(self, connection: sqlite3.Connection, monitor: DriftMonitor) -> Iterator[dict[str, Any]]:
+        """Yield the document in the file, and write it; closing the connection undoes what is not committed."""
+        connection.execute("CREATE TABLE IF NOT EXISTS drift (id INTEGER PRIMARY KEY, document TEXT NOT NULL)")
+        connection.execute("BEGIN IMMEDIATE")
+        found = connection.execute("SELECT document FROM drift WHERE id = 1").fetchone()
+        before = found[0] if found else "{}"
+        document = self._restore(monitor, before)
+        started = monitor.state_dict()
         try:
-            connection.execute("CREATE TABLE IF NOT EXISTS drift (id INTEGER PRIMARY KEY, document TEXT NOT NULL)")
+            yield document
+            document["monitor"] = monitor.state_dict()
+            if (after := json.dumps(document)) != before:
+                connection.execute("INSERT OR REPLACE INTO drift VALUES (1, ?)", (after,))
+            connection.execute("COMMIT")
         except sqlite3.Error:
-            connection.close()
+            monitor.load_state_dict(started)
             raise
-        return connection
 
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            with suppress(sqlite3.Error):
-                self._connection.close()
-            self._connection = None
+    def _unavailable(self, reason: object) -> StoreUnavailableError:
+        remedy = "let other processes finish with it, free disk space, or give another file"
+        return StoreUnavailableError(f"cannot read or write drift state {self._path} ({reason}): {remedy}")
 
     def _restore(self, monitor: DriftMonitor, text: str) -> dict[str, Any]:
         try:
@@ -121,15 +108,10 @@ class DriftStore:
             if (state := document.get("monitor")) is not None:
                 monitor.load_state_dict(state)
         except BesnnError as error:
-            raise DataError(f"drift state {self.name} does not fit: {error}") from None
+            raise DataError(f"drift state {self._path} does not fit: {error}") from None
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise DataError(f"drift state {self.name} is damaged ({error}): start a new one in another file") from None
+            raise DataError(f"drift state {self._path} is damaged ({error}): start a new one in another file") from None
         return document
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._disconnect()
 
 
 class RecentInput(BaseModel):
@@ -230,11 +212,6 @@ class Traffic:
                 taken.append(self._pending.popleft())
         return np.concatenate(taken, axis=1)
 
-    def close(self) -> None:
-        """Bring the last predictions to the store and close it."""
-        self.flush()
-        self._store.close()
-
 
 @dataclass(frozen=True)
 class MonitoredFile:
@@ -274,7 +251,7 @@ def monitor_file(
         raise InputError("a drift state needs the model that made the scores: give the model too")
     monitor = _monitor(path, threshold, alarm_level, window)
     inputs = skipped = flagged = 0
-    with closing(DriftStore(state)) as store, store.stream(monitor):
+    with DriftStore(state).stream(monitor):
         for rows in read_scores(path):
             if threshold is not None and not _made_by(by_class.thresholds.values() if by_class else [threshold], rows):
                 raise DataError(f"{path} was not made by this model with its present calibration: score the inputs again")

@@ -3,6 +3,7 @@
 import base64
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,9 +13,20 @@ from pydantic import Field, create_model
 from besnn.data import ImageSpec
 from besnn.data.images import Pixels
 from besnn.errors import InputError
-from besnn.serve.allowance import Allowance
-from besnn.serve.bodies import Number, Pixel, Strict, list_of, nested_lists, parse_json, read_files
-from besnn.serve.decoding import Decoders, Limits, RefusedImageError
+from besnn.serve.bodies import (
+    JSON,
+    MULTIPART,
+    Number,
+    Pixel,
+    Strict,
+    Take,
+    list_of,
+    media_type,
+    nested_lists,
+    parse_json,
+    read_files,
+)
+from besnn.serve.decoding import Decoders, Limits
 from besnn.serve.problems import Problem
 from besnn.serve.settings import Settings
 
@@ -23,15 +35,19 @@ Inputs = NDArray[Any]
 DECODERS = 2
 """Few, because decoded images need memory."""
 
-QUICK_BYTES = 32 * 1024
-"""The longest body of numbers that is parsed faster than it is handed to another thread."""
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a request may use: time until its client no longer waits (by `time.monotonic`), and memory for decoded images."""
+
+    until: float
+    take: Take
 
 
 class InputReader:
     """Reads a model's inputs, each `(columns,)` or `(channels, height, width)`: numbers, or images in files.
 
-    Reading images stops with a TimeoutError once the allowance has expired, because the client no longer waits. `short_side` is
-    as in `besnn.data.ImageSpec`.
+    Reading images stops with a TimeoutError when the time is over. `short_side` is as in `besnn.data.ImageSpec`.
     """
 
     def __init__(self, input_shape: tuple[int, ...], settings: Settings, short_side: int | None = None) -> None:
@@ -49,30 +65,25 @@ class InputReader:
             values = "pixels from 0 to 255, or a file in base64"
         self.request = create_model("PredictRequest", __base__=Strict, inputs=(list_of(item, 1, settings.max_rows), ...))
         self._expected = f"each input as {' × '.join(map(str, input_shape))} {values}"
+        self.media_types = (JSON, MULTIPART) if self.is_image else (JSON,)
 
-    def from_json(self, body: bytes, allowance: Allowance) -> Inputs:
-        """Return inputs `[n, ...]` from the JSON body of `/v1/predict`."""
+    def holds_files(self, body: bytes, content_type: str) -> bool:
+        """Return whether a body is not JSON, or JSON with a string other than the field's name."""
+        return self.is_image and (media_type(content_type) != JSON or body.count(b'"') > 2)
+
+    def read(self, body: bytes, content_type: str, allowance: Allowance) -> Inputs:
+        """Return inputs `[n, ...]` from a body of one of the `media_types`."""
+        if media_type(content_type) != JSON:
+            files = read_files(body, content_type, self._settings.max_rows)
+            named = {f"image {number} of {len(files)}": file for number, file in enumerate(files, start=1)}
+            return np.stack(list(self._decode(named, allowance).values()))
         items = parse_json(self.request, body, self._expected, self.max_lists).inputs  # type: ignore[attr-defined]  # a model made above
         if not self.is_image:
             return np.array(items)
-        named = {f"input {index}": item for index, item in enumerate(items)}
-        files = {name: _from_base64(item, name) for name, item in named.items() if isinstance(item, str)}
-        uploads = self._decode(files, allowance)
-        return np.stack([uploads[name] if name in files else np.array(item, np.uint8) for name, item in named.items()])
-
-    def is_quick(self, body: bytes) -> bool:
-        """Return whether a JSON body is short and holds no files."""
-        return len(body) <= QUICK_BYTES and not self.holds_files(body)
-
-    def holds_files(self, body: bytes) -> bool:
-        """Return whether a JSON body has a string other than the field's name."""
-        return self.is_image and body.count(b'"') > 2
-
-    def from_multipart(self, body: bytes, content_type: str, allowance: Allowance) -> Inputs:
-        """Return images `[n, c, h, w]` from the files in a multipart body."""
-        files = read_files(body, content_type, self._settings.max_rows)
-        named = {f"image {number} of {len(files)}": file for number, file in enumerate(files, start=1)}
-        return np.stack(list(self._decode(named, allowance).values()))
+        by_name = {f"input {index}": item for index, item in enumerate(items)}
+        texts = {name: _from_base64(item, name) for name, item in by_name.items() if isinstance(item, str)}
+        uploads = self._decode(texts, allowance)
+        return np.stack([uploads[name] if name in texts else np.array(item, np.uint8) for name, item in by_name.items()])
 
     def start(self) -> None:
         """Start the processes that decode images; without this, they are started when they are first needed."""
@@ -86,16 +97,15 @@ class InputReader:
     def _decode(self, files: Mapping[str, bytes], allowance: Allowance) -> dict[str, Pixels]:
         if not files:
             return {}
-        channels, height, width = self.input_shape
+        given, (channels, height, width) = self._settings, self.input_shape
+        size = len(files) * math.prod(self.input_shape)
+        if size > given.max_decoded_bytes:
+            detail = f"the images take more than {given.max_decoded_bytes:,} bytes when decoded: send fewer at a time"
+            raise Problem(413, "images-too-large", detail)
+        allowance.take(size)
         spec = ImageSpec((height, width), channels, self._short_side)
-        given = self._settings
         limits = Limits(given.max_image_side, given.max_image_pixels, given.max_request_pixels)
-        allowance.take(len(files) * math.prod(self.input_shape))
-        try:
-            images = self._decoders.decode(files, spec, limits, allowance.expired)
-        except RefusedImageError as refused:
-            raise Problem(refused.status, refused.code, refused.detail) from None
-        return dict(zip(files, images, strict=True))
+        return dict(zip(files, self._decoders.decode(files, spec, limits, allowance.until), strict=True))
 
 
 def _from_base64(text: str, name: str) -> bytes:

@@ -7,8 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import SecretStr
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
 
 from besnn.serve.problems import Problem
 
@@ -52,31 +51,13 @@ async def same_origin(request: Request) -> None:
         raise Problem(403, "cross-site", "pages of other sites may not use this service")
 
 
-class SecurityHeaders:
-    """ASGI middleware that adds `HEADERS` to every answer and refuses unknown hosts.
+def require_host(headers: Headers, allowed: tuple[str, ...]) -> None:
+    """Refuse requests for unknown hosts; no allowed hosts allow all.
 
-    Refusing unknown hosts stops DNS rebinding: another site's page cannot reach a local service under its own name.
-    No allowed hosts allow all.
+    This stops DNS rebinding: another site's page cannot reach a local service under its own name.
     """
-
-    def __init__(self, app: ASGIApp, allowed_hosts: tuple[str, ...] = ()) -> None:
-        self.app, self._allowed_hosts = app, allowed_hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-
-        async def add_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        if scope["type"] == "http" and self._allowed_hosts and host_of(Headers(scope=scope)) not in self._allowed_hosts:
-            problem = Problem(421, "host-unknown", "this host name is not allowed: start the service with --allow-host NAME")
-            await problem.response()(scope, receive, add_headers)
-        else:
-            await self.app(scope, receive, add_headers)
+    if allowed and host_of(headers) not in allowed:
+        raise Problem(421, "host-unknown", "this host name is not allowed: start the service with --allow-host NAME")
 
 
 def host_of(headers: Headers) -> str:

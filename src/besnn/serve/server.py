@@ -90,16 +90,13 @@ class Supervisor:
         """Replace workers that end, until this process is told to stop; raise a DataError if a worker cannot start."""
         told, tell = socket.socketpair()
         with told, tell:
-            tell.setblocking(False)
-            earlier = [(each, signal.signal(each, lambda *_: None)) for each in (signal.SIGINT, signal.SIGTERM)]
-            earlier_descriptor = signal.set_wakeup_fd(tell.fileno())
+            earlier = [(each, signal.signal(each, lambda *_: tell.send(b"."))) for each in (signal.SIGINT, signal.SIGTERM)]
             try:
                 self._workers = [self._start() for _ in range(self._count)]
                 while not self._failed() and not self._is_told(told):
                     self._workers = [each if each.exitcode is None else self._start() for each in self._workers]
             finally:
                 self._stop()
-                signal.set_wakeup_fd(earlier_descriptor)
                 for each, handler in earlier:
                     signal.signal(each, handler)
         if self._failed():

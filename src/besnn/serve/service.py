@@ -2,26 +2,31 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
+from fastapi import Request
 
 from besnn.detector import Detector, Explanation, Predictions
 from besnn.errors import NotReadyError
-from besnn.serve.allowance import Allowance, Budget
 from besnn.serve.batching import Batcher
-from besnn.serve.bodies import BodyLimits
+from besnn.serve.bodies import Budget, media_type, read_body
 from besnn.serve.drift import Traffic
-from besnn.serve.inputs import DECODERS, InputReader, Inputs
+from besnn.serve.inputs import DECODERS, Allowance, InputReader, Inputs
 from besnn.serve.problems import Problem
 from besnn.serve.settings import Settings
 from besnn.serve.telemetry import Metrics
 
 FLUSH_SECONDS = 1.0
 """How long recorded traffic may wait before it is brought to the drift monitor's store."""
+
+QUICK_BYTES = 32 * 1024
+"""The longest body of numbers that is parsed faster than it is handed to another thread."""
 
 T = TypeVar("T")
 
@@ -36,8 +41,7 @@ class Service:
         if detector.threshold is None:
             raise NotReadyError("the detector is not calibrated: calibrate it with held-out inputs before serving it")
         self.detector, self.settings, self.threshold = detector, settings, detector.threshold
-        self.bodies = BodyLimits(settings)
-        self._decoded = Budget(settings.max_decoded_bytes)
+        self._bodies, self._decoded = Budget(settings.max_bytes_in_flight), Budget(settings.max_decoded_bytes)
         self.reader = InputReader(detector.input_shape, settings, detector.preprocessing.short_side)
         self.traffic = Traffic(self.threshold, settings)
         self.metrics = Metrics(self.threshold, self.traffic.report)
@@ -47,23 +51,36 @@ class Service:
         self._flushing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def deadline(self) -> AsyncIterator[Allowance]:
-        """Limit the time that a client waits for the block; yield what the block may use."""
-        try:
-            with Allowance(self._decoded).until_done() as allowance:
-                async with asyncio.timeout(self.settings.deadline_seconds):
-                    yield allowance
-        except TimeoutError:
-            detail = f"there was no answer within {self.settings.deadline_seconds:g} s: try again, or send fewer inputs"
-            raise Problem(504, "deadline-exceeded", detail) from None
+    async def parsed(
+        self,
+        request: Request,
+        media_types: Sequence[str],
+        parse: Callable[[bytes, str, Allowance], T],
+        has_images: Callable[[bytes, str], bool] = lambda body, content_type: False,
+    ) -> AsyncIterator[T]:
+        """Yield what `parse` makes of a request's body and Content-Type; from then on the block must end before the deadline.
 
-    async def read(self, read: Callable[[], T], *, quick: bool, images: bool = False) -> T:
-        """Call a function that reads a body: at once if it is quick, else in a thread, so that other requests go on.
-
-        Images have threads of their own, because decoding them can take long.
+        A short body is parsed at once, a longer one in a thread, so that other requests go on. Images have threads of their
+        own, because decoding them can take long.
         """
-        threads = self._decoding if images else self._parsers
-        return read() if quick else await asyncio.get_running_loop().run_in_executor(threads, read)
+        content_type = request.headers.get("content-type", "")
+        if media_type(content_type) not in media_types:
+            named = " or ".join(filter(None, media_types))
+            raise Problem(415, "media-type-unsupported", f"send the body as {named}, and say so in Content-Type")
+        limit = self.settings.deadline_seconds
+        with self._bodies.share() as take, self._decoded.share() as take_decoded:
+            body = await read_body(request, self.settings, take)
+            threads = self._decoding if has_images(body, content_type) else self._parsers
+            read = partial(parse, body, content_type, Allowance(time.monotonic() + limit, take_decoded))
+            try:
+                async with asyncio.timeout(limit):
+                    if threads is self._parsers and len(body) <= QUICK_BYTES:
+                        yield read()
+                    else:
+                        yield await asyncio.get_running_loop().run_in_executor(threads, read)
+            except TimeoutError:
+                detail = f"there was no answer within {limit:g} s: try again, or send fewer inputs"
+                raise Problem(504, "deadline-exceeded", detail) from None
 
     async def require_ready(self) -> None:
         """Raise a problem that says what fails, after another attempt."""
@@ -102,7 +119,7 @@ class Service:
         if self._flushing is not None:
             self._flushing.cancel()
         self.reader.close()
-        await asyncio.to_thread(self.traffic.close)
+        await asyncio.to_thread(self.traffic.flush)
         self._parsers.shutdown()
         self._decoding.shutdown()
 

@@ -5,9 +5,7 @@ import logging
 import os
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from http import HTTPMethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,16 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 if TYPE_CHECKING:  # a worker logs before it has loaded the rest
     from besnn.detection import ConformalThreshold
     from besnn.detector import Predictions
     from besnn.serve.drift import DriftReport
-
-_METHODS = frozenset(HTTPMethod)
-_LOG = logging.getLogger(__name__)
 
 
 class Metrics:
@@ -96,39 +89,6 @@ def _score_buckets(threshold: "ConformalThreshold") -> list[float]:
     low, high = float(scores[0]), float(scores[-1])
     quantiles = np.quantile(scores, [0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1]).tolist()
     return sorted({*quantiles, threshold.threshold, *(high + factor * (high - low) for factor in (0.25, 0.5, 1, 2))})
-
-
-class RequestLog:
-    """ASGI middleware that times, counts and logs requests; of the path it keeps the route, because clients choose the rest."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self.app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began = time.monotonic()
-        identity = uuid.uuid4().hex
-        status = 500
-
-        async def note_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = identity
-            await send(message)
-
-        try:
-            await self.app(scope, receive, note_status)
-        finally:
-            route = getattr(scope.get("route"), "path", "other")  # static files have none
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            seconds = time.monotonic() - began
-            self._metrics.request(route, method, status, seconds)
-            fields = {"id": identity, "method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
-            _LOG.info("request", extra={"fields": fields})
 
 
 class JsonFormatter(logging.Formatter):

@@ -1,6 +1,6 @@
 """`/v1`: predictions, the model, examples and drift, as JSON made for people and pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from besnn.detector import Explanation, Predictions
-from besnn.serve.allowance import Allowance
-from besnn.serve.bodies import JSON, MULTIPART, media_type
+from besnn.serve.bodies import JSON, MULTIPART
 from besnn.serve.drift import DriftReport
 from besnn.serve.examples import Example, encode_input
-from besnn.serve.inputs import InputReader, Inputs
+from besnn.serve.inputs import InputReader
 from besnn.serve.problems import Problem, problem_responses
 from besnn.serve.service import Service
 from besnn.version import __version__
@@ -187,41 +186,28 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
     info = model_info(service)
     reader = service.reader
 
-    @router.post(
+    post = partial(router.post, responses=problem_responses(400, 408, 413, 415, 429, 504), openapi_extra=_describe_body(reader))
+    inputs_of = partial(service.parsed, media_types=reader.media_types, parse=reader.read, has_images=reader.holds_files)
+
+    @post(
         "/predict",
         summary="Label, probabilities, score, p-value and decision for each input",
         response_model=PredictResponse,
-        response_model_exclude_none=True,
-        responses=problem_responses(400, 408, 413, 415, 429, 504),
-        openapi_extra=_describe_body(reader),
     )
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
-        async with service.bodies.limited(request) as limited:
-            read, quick, images = await _reading(limited, reader)
-            async with service.deadline() as allowance:
-                inputs = await service.read(partial(read, allowance), quick=quick, images=images)
-                predictions = await service.predict(inputs, observe=query.observe)
-                if query.fdr is not None:
-                    predictions = predictions.control_fdr(query.fdr)
+        async with inputs_of(request) as inputs:
+            predictions = await service.predict(inputs, observe=query.observe)
+            if query.fdr is not None:
+                predictions = predictions.control_fdr(query.fdr)
         rows = prediction_rows(predictions, info.class_names, members=query.members)
         return Response(to_json({"predictions": rows}), media_type=JSON)
 
-    @router.post(
-        "/explain",
-        summary="Why inputs are known, unsure or unknown",
-        response_model=ExplainResponse,
-        response_model_exclude_none=True,
-        responses=problem_responses(400, 408, 413, 415, 429, 504),
-        openapi_extra=_describe_body(reader),
-    )
+    @post("/explain", summary="Why inputs are known, unsure or unknown", response_model=ExplainResponse)
     async def explain(request: Request, query: Annotated[ExplainQuery, Query()]) -> Response:
-        async with service.bodies.limited(request) as limited:
-            read, quick, images = await _reading(limited, reader)
-            async with service.deadline() as allowance:
-                inputs = await service.read(partial(read, allowance), quick=quick, images=images)
-                if len(inputs) > MAX_EXPLAINED:
-                    raise Problem(422, "input-invalid", f"too many inputs to explain: send {MAX_EXPLAINED} or fewer")
-                found = await service.explain(inputs, heat_map=query.heat_map)
+        async with inputs_of(request) as inputs:
+            if len(inputs) > MAX_EXPLAINED:
+                raise Problem(422, "input-invalid", f"too many inputs to explain: send {MAX_EXPLAINED} or fewer")
+            found = await service.explain(inputs, heat_map=query.heat_map)
         return Response(to_json({"explanations": explanation_rows(found, service)}), media_type=JSON)
 
     @router.get("/model", summary="The served model")
@@ -237,18 +223,6 @@ def v1_router(service: Service, examples: Sequence[Example]) -> APIRouter:
         return service.traffic.report()
 
     return router
-
-
-async def _reading(request: Request, reader: InputReader) -> tuple[Callable[[Allowance], Inputs], bool, bool]:
-    """Return the function that reads the inputs in a body, whether it is quick, and whether it decodes images."""
-    kind = media_type(request)
-    if kind == JSON:
-        body = await request.body()
-        return partial(reader.from_json, body), reader.is_quick(body), reader.holds_files(body)
-    if kind == MULTIPART and reader.is_image:
-        return partial(reader.from_multipart, await request.body(), request.headers["content-type"]), False, True
-    expected = f"{JSON} or {MULTIPART}" if reader.is_image else JSON
-    raise Problem(415, "media-type-unsupported", f"send the body as {expected}, and say so in Content-Type")
 
 
 def explanation_rows(found: Explanation, service: Service) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """`/v2`: the Open Inference Protocol of KServe and Triton, with Triton's extension for tensors as raw bytes."""
 
 import math
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -11,8 +10,8 @@ from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 
 from besnn.detector import Predictions
-from besnn.serve.bodies import BINARY, JSON, Number, Pixel, Scalars, Strict, list_of, media_type, parse_json
-from besnn.serve.inputs import QUICK_BYTES, InputReader, Inputs
+from besnn.serve.bodies import BINARY, JSON, Number, Pixel, Scalars, Strict, list_of, parse_json
+from besnn.serve.inputs import Allowance, InputReader, Inputs
 from besnn.serve.problems import Problem, problem_responses
 from besnn.serve.service import Service
 from besnn.version import __version__
@@ -131,32 +130,33 @@ def health_router(service: Service) -> APIRouter:
     return router
 
 
-def v2_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
-    """Make the other routes under `/v2`; `request_model` is the type of `/infer`'s JSON."""
+def server_router() -> APIRouter:
+    """Make the route that describes the server."""
     router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
 
     @router.get("", summary="The server")
     async def describe_server() -> ServerMetadata:
         return ServerMetadata(name="besnn", version=__version__, extensions=["binary_tensor_data"])
 
-    router.include_router(_model_router(service, request_model), prefix="/models/{model_name}")
     return router
 
 
-def _model_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
+def model_router(service: Service, request_model: type[BaseModel]) -> APIRouter:
+    """Make the routes of the model; `request_model` is the type of `/infer`'s JSON."""
     reader, settings = service.reader, service.settings
     metadata = _model_metadata(service)
+    expected = f"what /v2/models/{settings.model_name} describes"
 
     async def require_model(model_name: Annotated[str, Path(examples=[settings.model_name])]) -> None:
         if model_name != settings.model_name:
             raise Problem(404, "model-unknown", f"the only model here is {settings.model_name!r}")
 
-    def read(header: bytes, raw: bytes) -> tuple[Any, Inputs]:
-        expected = f"what /v2/models/{settings.model_name} describes"
-        asked: Any = parse_json(request_model, header, expected, reader.max_lists)
-        return asked, read_tensor(asked.inputs[0], raw, reader.input_shape, settings.max_rows)
-
-    router = APIRouter(dependencies=[Depends(require_model)], responses=problem_responses(404))
+    router = APIRouter(
+        prefix="/v2/models/{model_name}",
+        tags=["Open Inference Protocol"],
+        dependencies=[Depends(require_model)],
+        responses=problem_responses(404),
+    )
 
     @router.get("", summary="The model's inputs and outputs")
     async def describe_model() -> ModelMetadata:
@@ -175,14 +175,13 @@ def _model_router(service: Service, request_model: type[BaseModel]) -> APIRouter
         openapi_extra=_describe_body(request_model, metadata.inputs[0]),
     )
     async def infer(request: Request) -> Response:
-        if media_type(request) not in ("", JSON, BINARY):  # Triton's client does not say
-            raise Problem(415, "media-type-unsupported", f"send the body as {JSON} or {BINARY}, and say so in Content-Type")
-        async with service.bodies.limited(request) as limited:
-            body = await limited.body()
+        def read(body: bytes, content_type: str, allowance: Allowance) -> tuple[Any, Inputs]:
             header, raw = split_body(body, request.headers.get(HEADER_LENGTH))
-            async with service.deadline():
-                asked, inputs = await service.read(partial(read, header, raw), quick=len(body) <= QUICK_BYTES)
-                predictions = await service.predict(inputs)
+            asked: Any = parse_json(request_model, header, expected, reader.max_lists)
+            return asked, read_tensor(asked.inputs[0], raw, reader.input_shape, settings.max_rows)
+
+        async with service.parsed(request, (JSON, BINARY, ""), read) as (asked, inputs):  # Triton's client names no media type
+            predictions = await service.predict(inputs)
         answer, header_length = write_response(predictions, asked, settings.model_name)
         if header_length is None:
             return Response(answer, media_type=JSON)
