@@ -25,9 +25,8 @@ def step(module, x):
     return {"outputs": outputs, "gradient": of_x, "gradients": gradients, "state": module.state_dict()}
 
 
-@pytest.mark.parametrize("norm", ["shared", "member"])
-def test_networks_give_the_same_as_on_a_gpu(network, norm, as_on_a_gpu):
-    ensemble, x = network.ensemble(norm=norm), network.inputs(6)
+def test_networks_give_the_same_as_on_a_gpu(network, as_on_a_gpu):
+    ensemble, x = network.ensemble(norm="member"), network.inputs(6)
     try:
         expected = step(ensemble, x)
     except RuntimeError as error:
