@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from besnn.baselines.method import EnsembleConfig, FastWeights, MakeBackbone, Norm, OwnInputs, Smoothing
-from besnn.baselines.softmax import SoftmaxObjective, log_mean_softmax
+from besnn.baselines.softmax import SoftmaxObjective
 from besnn.checks import check_inputs, check_sizes
 from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, Initialiser, initialiser, split_members
@@ -48,10 +48,6 @@ class BatchEnsembleClassifier(BatchEnsembled):
     def evidence(self, features: Tensor) -> Tensor:
         """Return the logits, `[members, batch, classes]`."""
         return split_members(self.head(features.flatten(0, 1)), self.members)
-
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the log of the members' mean softmax, `[batch, classes]`."""
-        return log_mean_softmax(evidence)
 
 
 @dataclass(frozen=True)

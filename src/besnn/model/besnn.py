@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from besnn.checks import check_sizes
 from besnn.errors import InputError
 from besnn.layers import Initialiser
-from besnn.model.class_features import ClassFeatureGenerator, class_moments, kernel_log_probabilities, squared_distances
+from besnn.model.class_features import ClassFeatureGenerator, class_moments, squared_distances
 from besnn.model.protocol import BatchEnsembled, EvidenceKind, as_batch_ensemble
 
 LENGTH_SCALE = "length_scale"
@@ -107,10 +107,6 @@ class BESNN(BatchEnsembled):
     def distances(self, x: Tensor) -> Tensor:
         """Return d̄_{n,c}(x), `[members, batch, classes]`."""
         return self.evidence(self.features(x))
-
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the mean kernel over members, normalised over classes, in log space, `[batch, classes]`."""
-        return kernel_log_probabilities(evidence)
 
     @property
     def frozen(self) -> bool:

@@ -1,9 +1,11 @@
 """The protocol of all methods: trainer, detector and evaluation never ask which method they hold."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from besnn.checks import check_inputs
@@ -33,9 +35,13 @@ class OODClassifier(nn.Module, ABC):
     def evidence(self, features: Tensor) -> Tensor:
         """Return distances, logits or log-likelihoods, `[members, batch, classes]`."""
 
-    @abstractmethod
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return class probabilities in log space, `[batch, classes]`, normalised over the classes."""
+        """Return class probabilities in log space, `[batch, classes]`, normalised over the classes.
+
+        They are the members' mean kernel for distances, and the members' mean softmax for logits and log-likelihoods (with
+        which it is the posterior under equal priors).
+        """
+        return kernel_log_probabilities(evidence) if self.evidence_kind == "distances" else log_mean_softmax(evidence)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the evidence for a batch, `[members, batch, classes]`."""
@@ -59,6 +65,20 @@ class OODClassifier(nn.Module, ABC):
 
     def freeze_classes(self, samples: int = 4096, seed: int = 0) -> None:
         """Make `evidence` a deterministic function of its input; for most methods it already is."""
+
+
+def kernel_log_probabilities(distances: Tensor) -> Tensor:
+    """Normalise the members' mean kernel exp(−d̄) over classes, in log space so that distant inputs do not underflow.
+
+    Distances `[members, batch, classes]` give log probabilities `[batch, classes]`.
+    """
+    finite = distances.clamp(max=torch.finfo(distances.dtype).max)  # infinitely far from all classes: uniform, not NaN
+    return torch.log_softmax(torch.logsumexp(-finite, dim=0), dim=-1)
+
+
+def log_mean_softmax(logits: Tensor) -> Tensor:
+    """Compute the log of the members' mean predictive distribution, `[batch, classes]` from `[members, batch, classes]`."""
+    return torch.log_softmax(logits, dim=-1).logsumexp(dim=0) - math.log(logits.shape[0])
 
 
 class BatchEnsembled(OODClassifier):
