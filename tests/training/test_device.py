@@ -73,7 +73,7 @@ def test_recorded_steps_give_the_gradients_of_plain_ones():
 
 
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is about glibc's malloc")
-SIZE, TIMES = 64 * 2**20, 20
+SIZE, TIMES = 40 * 2**20, 6
 SCRIPT = f"""
 import json, os, resource, torch
 from besnn.training.device import keep_freed_memory

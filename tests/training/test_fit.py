@@ -34,9 +34,8 @@ def assert_same_model(one, other):
         assert torch.equal(value, state(other)[name]), name
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.2])
-def test_two_moons_false_alarm_rate_on_new_points(alpha):
-    recipe = load_recipe("two-moons", ["training.epochs=6", f"calibration.alpha={alpha}", "data.calibration=0.2"])
+def test_two_moons_false_alarm_rate_on_new_points():
+    recipe = load_recipe("two-moons", ["training.epochs=3", "calibration.alpha=0.2", "data.calibration=0.2"])
     detector = fit_detector(recipe, two_moons(1000)).detector
     new = two_moons(3000, seed=1)
     found = detector.predict(new.inputs)
@@ -44,18 +43,6 @@ def test_two_moons_false_alarm_rate_on_new_points(alpha):
     assert low <= found.is_ood.sum() <= high
     p = np.sort(found.p_value)  # uniform, but for what 200 calibration rows can tell
     assert np.abs(p - np.linspace(0, 1, len(p))).max() < 0.15
-
-
-def test_false_alarm_rate_on_average_over_calibration_sets(tiny_recipe, moons):
-    detector = fit_detector(tiny_recipe(), moons).detector
-    new = detector.score(two_moons(2000, seed=1).inputs)
-    rates = []
-    for seed in range(2, 102):
-        detector.calibrate(two_moons(60, seed=seed).inputs, alpha=0.1)
-        rates.append(detector.threshold.is_ood(new).mean())
-    exact = (60 + 1 - detector.threshold.rank) / (60 + 1)
-    assert exact <= 0.1
-    assert abs(np.mean(rates) - exact) < 4 * np.std(rates) / np.sqrt(len(rates)) + 0.01
 
 
 def test_digits_false_alarm_rate_and_what_is_flagged():
@@ -77,7 +64,7 @@ def test_digits_false_alarm_rate_and_what_is_flagged():
 
 
 def test_delta_makes_the_threshold_more_careful(tiny_recipe):
-    data = two_moons(1000)
+    data = two_moons(300)
     plain = fit_detector(tiny_recipe(), data).detector
     careful = fit_detector(tiny_recipe("calibration.delta=0.05"), data).detector
     assert careful.threshold.rank > plain.threshold.rank
