@@ -21,13 +21,6 @@ def shapes(module, kind):
     return [tuple(layer.weight.shape) for layer in module.modules() if isinstance(layer, kind)]
 
 
-def test_two_moons():
-    network = two_moons_mlp()
-    assert shapes(network, nn.Linear) == [(32, 2), (32, 32), (32, 32)]
-    assert [type(layer) for layer in network] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
-    assert network(torch.rand(5, 2)).shape == (5, 32)
-
-
 def test_fashion():
     network = fashion_convnet()
     assert shapes(network, nn.Conv2d) == [(64, 1, 3, 3), (128, 64, 3, 3), (128, 128, 3, 3)]

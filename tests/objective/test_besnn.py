@@ -109,16 +109,6 @@ def test_terms_of_own_inputs_equal_the_definitions_member_by_member(norm, long_b
     assert not long_batch[0].requires_grad
 
 
-def test_scalars_are_means_over_members(model, batch):
-    torch.manual_seed(3)
-    per_member = BESNNObjective().per_member(model, *batch)
-    torch.manual_seed(3)
-    terms = BESNNObjective()(model, *batch)
-    for name, term in terms.items():
-        assert per_member[name].shape == (MEMBERS,)
-        torch.testing.assert_close(term, per_member[name].mean())
-
-
 def test_weights_and_factors_multiply(model, batch):
     def terms(objective, factors=None):
         torch.manual_seed(3)

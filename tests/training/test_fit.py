@@ -6,7 +6,6 @@ import torch
 from scipy.stats import betabinom
 
 from besnn.data import Dataset, digits, keep_classes, load_or_stream, made_up_outliers, two_moons
-from besnn.detection import scores_for
 from besnn.detection.densities import density_kind
 from besnn.detector import Detector
 from besnn.errors import InputError
@@ -63,14 +62,6 @@ def test_digits_false_alarm_rate_and_what_is_flagged():
     assert detector.predict(unseen.inputs).is_ood.mean() > 2 * found.is_ood.mean()
 
 
-def test_delta_makes_the_threshold_more_careful(tiny_recipe):
-    data = two_moons(300)
-    plain = fit_detector(tiny_recipe(), data).detector
-    careful = fit_detector(tiny_recipe("calibration.delta=0.05"), data).detector
-    assert careful.threshold.rank > plain.threshold.rank
-    assert_same_model(plain, careful)
-
-
 def test_the_same_seed_gives_the_same_detector(tiny_recipe, moons):
     one, other = (fit_detector(tiny_recipe("score.name=auto"), moons) for _ in range(2))
     assert_same_model(one.detector, other.detector)
@@ -114,18 +105,6 @@ def test_without_calibration_rows_the_detector_waits_for_some(tiny_recipe, moons
     assert fitted.split.calibration is None
     assert fitted.detector.threshold is None
     assert len(fitted.detector.calibrate(two_moons(50, seed=1).inputs).predict(moons.inputs)) == len(moons)
-
-
-NAMES = ["method", "auto", "nearest-neighbour", "class-gaussian", "combined", *scores_for("distances")]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_score_can_be_asked_for(name, tiny_recipe, moons):
-    detector = fit_detector(tiny_recipe(f"score.name={name}", "training.epochs=1", "score.neighbour=3"), moons).detector
-    if name != "auto":
-        assert detector.scoring.name == {"method": "tempered-entropy"}.get(name, name)
-    assert np.isfinite(detector.predict(moons.inputs).score).all()
-    assert ("score_choice" in detector.provenance) == (name == "auto")
 
 
 def test_a_mistake_is_noticed_before_training(tiny_recipe, moons, never_started):

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from besnn.cli.app import run as besnn
-from besnn.detector import Detector
 from besnn.errors import BesnnError, DataError, InputError
 from besnn.model import Preprocessing, convnet
 from besnn.training.batches import ArraySource
@@ -105,15 +104,6 @@ def test_members_that_do_not_learn_keep_the_plain_weights(further, recipe_of, st
     assert all(torch.equal(after[name], before[name]) for name in shared)
     for name in ("1.weight", "1.bias", "5.weight", "5.bias"):  # of BatchNorm, a copy for each member
         torch.testing.assert_close(after[name], before[name].repeat(2), rtol=0, atol=1e-25)
-
-
-def test_seed_and_precision_are_those_of_training(recipe_of, stripes):
-    recipe = recipe_of("training.seed=5", "training.precision=bf16", "pretraining.seed=8", "pretraining.precision=tf32")
-    assert (recipe.plain().training.seed, recipe.plain().training.precision) == (5, "bf16")
-    others = {"seed", "precision"}
-    assert recipe.plain().training.model_dump(exclude=others) == recipe.pretraining.model_dump(exclude=others)
-    one, other = (fit_detector(recipe_of(f"pretraining.seed={seed}"), stripes) for seed in (0, 8))
-    assert same_model(one, other)
 
 
 @pytest.mark.parametrize(
@@ -215,20 +205,6 @@ def test_a_kept_network_that_is_damaged_ends_in_one_line(recipe_of, stripes, tmp
         with pytest.raises(DataError, match=r"plain network .* delete it to train it again") as caught:
             fit_detector(recipe_of(), stripes, plain_networks=tmp_path)
         assert "\n" not in str(caught.value)
-
-
-def test_a_model_file_stands_alone(recipe_of, stripes, tmp_path):
-    recipe = recipe_of("score.name=nearest-neighbour", "score.neighbour=3", "data.calibration=0.35")
-    detector = fit_detector(recipe, stripes, run_folder=tmp_path / "run", plain_networks=tmp_path / "plain").detector
-    detector.save(tmp_path / "model.safetensors")
-    for folder in ("run", "plain"):
-        (tmp_path / folder).rename(tmp_path / f"{folder}-elsewhere")
-    loaded = Detector.load(tmp_path / "model.safetensors")
-    assert loaded.recipe == detector.recipe
-    assert loaded.recipe.pretraining.epochs == 3
-    found, expected = loaded.predict(stripes.inputs), detector.predict(stripes.inputs)
-    np.testing.assert_allclose(found.score, expected.score, rtol=1e-6)
-    assert np.array_equal(found.p_value, expected.p_value)
 
 
 def test_the_users_own_network_is_not_pretrained(recipe_of, stripes, never_started):

@@ -33,10 +33,6 @@ def plain_steps(*overrides):
     return [*simple, *overrides]
 
 
-def test_the_same_seed_gives_the_same_weights(train, tiny_recipe, moons, assert_same_weights):
-    assert_same_weights(train(tiny_recipe(), moons), train(tiny_recipe(), moons))
-
-
 def test_class_features_are_drawn_anew_at_every_step(train, tiny_recipe, moons):
     still = ["training.optimiser.learning_rate=1e-20", "method.entropy_weight=0", "method.gradient_weight=0"]
     history = train(tiny_recipe(*plain_steps(), *still), moons).history  # the same batch and the same weights every time
@@ -67,41 +63,6 @@ def test_it_equals_a_loop_written_by_hand(train, tiny_recipe, moons):
             schedule.step()
     for name, value in model.state_dict().items():
         torch.testing.assert_close(trained.weights[name], value, rtol=1e-4, atol=1e-5)
-
-
-def test_members_with_inputs_of_their_own_train_as_each_would_on_its_part(train, tiny_recipe, moons):
-    settings = ["training.schedule.name=constant", "training.optimiser={momentum: 0, weight_decay: 0, clip: 0}"]
-    recipe = tiny_recipe("method={name: batch-ensemble, members: 3, own_inputs: true}", *settings)
-    trained = train(recipe, moons)
-    torch.manual_seed(0)
-    model, _ = build_method(recipe, (2,), 2)
-    x = torch.from_numpy((moons.inputs - moons.inputs.mean(0)) / moons.inputs.std(0))
-    labels = torch.from_numpy(moons.labels)
-    optimiser = torch.optim.SGD(model.parameters(), lr=recipe.training.optimiser.learning_rate)
-    for epoch in range(3):
-        for rows in epoch_order(160, seed=0, epoch=epoch).split(15)[:10]:  # 16, rounded down to three shares
-            optimiser.zero_grad()
-            for member, own in enumerate(rows.view(5, 3).T):
-                (torch.nn.functional.cross_entropy(model(x[own])[member], labels[own]) / 3).backward()
-            optimiser.step()
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(trained.weights[name], value, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("clip", [1e-3, 1e3])
-def test_clipping_bounds_a_step(clip, train, tiny_recipe, moons):
-    settings = plain_steps("training.epochs=1", "method.members=1")
-    torch.manual_seed(0)
-    model, _ = build_method(tiny_recipe(*settings), (2,), 2)
-
-    def length_of_step(clip):
-        trained = train(tiny_recipe(*settings, f"training.optimiser.clip={clip}"), moons)
-        moves = [trained.weights[name] - value for name, value in model.state_dict().items()]
-        return torch.cat([move.flatten() for move in moves]).norm().item()
-
-    unbounded = length_of_step(0)
-    assert unbounded > 0.01
-    assert length_of_step(clip) == pytest.approx(min(unbounded, 0.1 * clip), rel=1e-3)
 
 
 @pytest.mark.parametrize(
