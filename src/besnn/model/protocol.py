@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from besnn.checks import check_inputs
+from besnn.checks import check_inputs, check_sizes
 from besnn.errors import InputError
 from besnn.layers import Initialiser, batch_ensemble, members_of, split_members, tile
 
@@ -82,9 +82,28 @@ def log_mean_softmax(logits: Tensor) -> Tensor:
 
 
 class BatchEnsembled(OODClassifier):
-    """A classifier whose `feature_extractor` is a batch ensemble."""
+    """A classifier whose `feature_extractor` is a batch ensemble; see `BESNN` for the arguments."""
 
-    feature_dim: int
+    def __init__(
+        self,
+        feature_extractor: nn.Module,
+        num_classes: int,
+        feature_dim: int,
+        members: int,
+        norm: str,
+        init: Initialiser | None,
+        share: Collection[str | type[nn.Module]],
+        mirror: bool,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_classes, feature_dim=feature_dim)
+        present = members_of(feature_extractor)
+        if present is None:
+            feature_extractor = batch_ensemble(feature_extractor, members, norm=norm, init=init, share=share)
+        elif present != members:
+            raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
+        self.feature_extractor = feature_extractor
+        self.num_classes, self.feature_dim, self.members, self.mirror = num_classes, feature_dim, members, mirror
 
     def features(self, x: Tensor) -> Tensor:
         """Return Φ_n(x) of every member, `[members, batch, d]`, from an untiled batch `[batch, ...]`."""
@@ -103,18 +122,6 @@ class Objective(Protocol):
         self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
         """Return the terms for a batch; `factors` multiplies single terms, and a factor of 0 skips a term."""
-
-
-def as_batch_ensemble(
-    extractor: nn.Module, members: int, norm: str, init: Initialiser | None, share: Collection[str | type[nn.Module]] = ()
-) -> nn.Module:
-    """Return the extractor itself if it is a batch ensemble of that many members, else its conversion."""
-    present = members_of(extractor)
-    if present is None:
-        return batch_ensemble(extractor, members, norm=norm, init=init, share=share)
-    if present != members:
-        raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
-    return extractor
 
 
 def check_plain(extractor: nn.Module) -> None:
