@@ -74,9 +74,3 @@ def _one_thread() -> Iterator[None]:
 def method(request: pytest.FixtureRequest) -> Method:
     """Each method in turn."""
     return Method(METHODS[request.param].model_validate(SETTINGS.get(request.param, {})))
-
-
-@pytest.fixture(params=[name for name in METHODS if name != "be-snn"])
-def baseline(request: pytest.FixtureRequest) -> Method:
-    """Each method but the BE-SNN in turn."""
-    return Method(METHODS[request.param].model_validate(SETTINGS.get(request.param, {})))

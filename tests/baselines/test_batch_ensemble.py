@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from besnn.baselines import BatchEnsembleClassifier, BatchEnsembleObjective, SoftmaxClassifier
 from besnn.errors import InputError
-from besnn.layers import MemberBatchNorm1d, batch_ensemble, fold, members_of, random_sign
+from besnn.layers import MemberBatchNorm1d, fold, members_of, random_sign
 
 MEMBERS, CLASSES, FEATURES = 3, 4, 5
 
@@ -32,40 +32,12 @@ def test_equals_its_members_written_out() -> None:
     torch.testing.assert_close(model.log_probabilities(model(x)).exp(), probabilities)
 
 
-@torch.no_grad()
-def test_equals_its_members_written_out_with_mirror_images() -> None:
-    torch.manual_seed(0)
-    extractor = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, FEATURES))
-    model = BatchEnsembleClassifier(extractor, CLASSES, FEATURES, MEMBERS, mirror=True).double()
-    images = torch.randn(7, 2, 6, 6, dtype=torch.float64)
-    first, last = model.feature_extractor[0], model.feature_extractor[3]  # type: ignore[index]
-
-    def logits(member: int, x: torch.Tensor) -> torch.Tensor:
-        maps = F.conv2d(x, first.member_weights()[member], first.bias[member])
-        features = maps.relu().flatten(1) @ last.member_weights()[member].T + last.bias[member]
-        return features @ model.head.member_weights()[member].T + model.head.bias[member]  # type: ignore[index]
-
-    torch.testing.assert_close(model.train()(images), torch.stack([logits(member, images) for member in range(MEMBERS)]))
-    in_evaluation = [logits(0, images), logits(1, images.flip(3)), logits(2, images)]
-    torch.testing.assert_close(model.eval()(images), torch.stack(in_evaluation))
-
-
-def test_keeps_an_extractor_that_is_a_batch_ensemble_already() -> None:
-    extractor = batch_ensemble(network(), MEMBERS)
-    assert BatchEnsembleClassifier(extractor, CLASSES, FEATURES, MEMBERS).feature_extractor is extractor
-
-
 def test_converts_a_plain_extractor() -> None:
     plain = network()
     model = BatchEnsembleClassifier(plain, CLASSES, FEATURES, MEMBERS, norm="member", init=random_sign())
     assert members_of(plain) is None
     assert any(isinstance(module, MemberBatchNorm1d) for module in model.modules())
     assert model.head.r.abs().eq(1).all()
-
-
-def test_refuses_another_number_of_members() -> None:
-    with pytest.raises(InputError, match="2 members but members=3"):
-        BatchEnsembleClassifier(batch_ensemble(network(), 2), CLASSES, FEATURES, members=3)
 
 
 @pytest.fixture
@@ -100,12 +72,6 @@ def test_without_own_inputs_it_is_the_cross_entropy_of_the_model(batch: tuple[to
     expected = sum(F.cross_entropy(logits, labels) for logits in model(x)) / MEMBERS
     torch.testing.assert_close(BatchEnsembleObjective()(model, x, labels)["classification"], expected)
     assert BatchEnsembleObjective()(model, x, labels, {"classification": 0.0}) == {}
-
-
-def test_a_single_member_has_the_whole_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
-    model = BatchEnsembleClassifier(network(), CLASSES, FEATURES, members=1).double()
-    own, whole = (BatchEnsembleObjective(own_inputs=flag)(model, *batch) for flag in (True, False))
-    assert own == whole
 
 
 def test_refuses_a_batch_that_members_cannot_share(batch: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -60,19 +60,6 @@ def test_training_side_by_side_equals_training_in_turn(ensemble: DeepEnsemble, b
             torch.testing.assert_close(trained[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_gradients_of_a_member_ignore_the_others(ensemble: DeepEnsemble, batches: list[tuple[Tensor, Tensor]]) -> None:
-    def gradients_of_first() -> list[Tensor]:
-        loss = DeepEnsembleObjective()(ensemble, *batches[0])["classification"]
-        return list(torch.autograd.grad(loss, list(ensemble.feature_extractors[0].parameters())))
-
-    before = gradients_of_first()
-    with torch.no_grad():
-        for parameter in ensemble.feature_extractors[1].parameters():
-            parameter.mul_(-3.0)
-    for old, new in zip(before, gradients_of_first(), strict=True):
-        assert torch.equal(old, new)
-
-
 def test_probabilities_are_the_members_mean(ensemble: DeepEnsemble, batches: list[tuple[Tensor, Tensor]]) -> None:
     ensemble.eval()
     with torch.no_grad():
@@ -105,20 +92,10 @@ def test_every_second_network_sees_mirror_images_in_evaluation(members: int) -> 
         assert not torch.allclose(singles[1](images)[0], logits[1])
 
 
-def test_no_network_sees_mirror_images_in_training() -> None:
-    ensemble, images = image_ensemble(MEMBERS), torch.randn(6, 2, 6, 6, dtype=torch.float64)
-    singles = [alone(ensemble, member) for member in range(MEMBERS)]
-    assert torch.equal(ensemble.eval().train()(images), torch.cat([single(images) for single in singles]))
-
-
 def test_only_images_have_mirror_images() -> None:
     ensemble = DeepEnsemble([network()], CLASSES, FEATURES, mirror=True).eval()
     with pytest.raises(InputError, match=r"inputs of shape \[6\] are not images and have no mirror images: set mirror=False"):
         ensemble(torch.randn(4, 6))
-
-
-def test_names_its_extractors(ensemble: DeepEnsemble) -> None:
-    assert ensemble.extractors() == list(ensemble.feature_extractors)
 
 
 def test_refuses_members_that_share_weights() -> None:

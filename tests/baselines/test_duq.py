@@ -75,13 +75,6 @@ def test_loss_by_hand(model: DUQ, batch: tuple[Tensor, Tensor], over_classes: An
     assert terms["gradient"].item() == pytest.approx(0.3 * ((norm - 1) ** 2).mean(), rel=1e-12)
 
 
-def test_published_reduction_is_torch_binary_cross_entropy(model: DUQ, batch: tuple[Tensor, Tensor]) -> None:
-    x, labels = batch
-    target = nn.functional.one_hot(labels, CLASSES).double()
-    expected = nn.functional.binary_cross_entropy(torch.exp(-model(x)[0]), target)
-    torch.testing.assert_close(DUQObjective()(model, x, labels)["classification"], expected)
-
-
 def moved_by_hand(model: DUQ, features: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Counts and sums after one step on a batch of these features."""
     weight, _ = arrays(model)
@@ -104,14 +97,6 @@ def test_centroids_by_hand(model: DUQ, batch: tuple[Tensor, Tensor]) -> None:
         np.testing.assert_allclose(model.centroids, sums / counts[:, None], rtol=1e-12)
     torch.testing.assert_close(model.centroids[2], initial[2])  # the absent class stays where it was
     assert not torch.equal(model.centroids[:2], initial[:2])
-
-
-def test_centroids_come_to_the_class_means(model: DUQ, batch: tuple[Tensor, Tensor]) -> None:
-    x, labels = batch
-    for _ in range(300):
-        model.after_step(x, labels)
-    embeddings = torch.einsum("bd,ced->bce", model.features(x)[0], model.projection).detach()
-    torch.testing.assert_close(model.centroids[0], embeddings[labels == 0, 0].mean(0))
 
 
 def test_centroids_move_in_evaluation_mode(model_with_norm: DUQ, batch: tuple[Tensor, Tensor]) -> None:

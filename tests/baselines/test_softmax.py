@@ -7,9 +7,10 @@ from scipy.special import log_softmax, softmax
 from torch import nn
 
 from besnn.baselines import SoftmaxClassifier, SoftmaxObjective
-from besnn.baselines.softmax import cross_entropy, log_mean_softmax
+from besnn.baselines.softmax import cross_entropy
 from besnn.errors import InputError
 from besnn.layers import batch_ensemble
+from besnn.model.protocol import log_mean_softmax
 
 MEMBERS, BATCH, CLASSES = 3, 7, 4
 

@@ -224,10 +224,8 @@ NETWORKS = {
         nn.Linear(6, 5))),
     "depthwise-separable": Network(lambda: nn.Sequential(
         _conv3(), nn.ReLU6(), _conv3(8, inputs=4, groups=4), nn.BatchNorm2d(8), nn.Conv2d(8, 5, 1))),
-    "depthwise-first": Network(lambda: nn.Sequential(_conv3(6, groups=3), nn.BatchNorm2d(6), nn.SiLU(), _conv3(inputs=6))),
     "transposed-first": Network(lambda: nn.Sequential(
         nn.ConvTranspose2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), _conv3(inputs=4))),
-    "transposed-grouped-first": Network(lambda: nn.Sequential(nn.ConvTranspose2d(3, 6, 2, groups=3), nn.BatchNorm2d(6))),
     "output-size": Network(lambda: Applied(
         lambda self, x: self.up(self.down(x), output_size=x.size()[2:]),
         down=nn.Conv2d(3, 4, 3, stride=2, padding=1), up=nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1))),
@@ -317,7 +315,8 @@ NETWORKS = {
         lambda self, x: self.head(self.embed(x.long().abs()).mean(1)), embed=nn.Embedding(9, 8), head=nn.Linear(8, 2)),
         (5,), share=[nn.Embedding]),
 }
-TILED_FIRST = ["output-size", "self-attention", "shared-embedding"]  # before their first layer they need member-major rows
+# Before their first layer they need member-major rows.
+TILED_FIRST = ["output-size", "self-attention", "shared-embedding", "mlp-view-size", "mlp-reshape-shape"]
 # fmt: on
 
 

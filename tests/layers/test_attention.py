@@ -1,13 +1,11 @@
 """Attention and torch's transformer layers, with their masks, against torch's modules with each member's explicit weights."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 
 from besnn.errors import InputError
-from besnn.layers import BatchEnsembleMultiheadAttention, batch_ensemble, fold, normal, tile
+from besnn.layers import batch_ensemble, fold, normal, tile
 
 MEMBERS, BATCH, LENGTH, WIDTH, HEADS = 3, 2, 5, 8, 2
 
@@ -55,8 +53,11 @@ def mode(request):
 
 @pytest.mark.parametrize("sizes", [{}, {"kdim": 6, "vdim": 4}, {"bias": False}], ids=["same", "kdim-vdim", "no-bias"])
 @pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize("attn_mask", [None, CAUSAL, SKIPPING, EACH_HEAD], ids=["none", "float", "bool", "each-head"])
-@pytest.mark.parametrize("key_padding_mask", [None, PADDING], ids=["full", "padded"])
+@pytest.mark.parametrize(
+    ("attn_mask", "key_padding_mask"),
+    [(None, None), (CAUSAL, PADDING), (SKIPPING, None), (EACH_HEAD, PADDING)],
+    ids=["none", "float-padded", "bool", "each-head-padded"],
+)
 @pytest.mark.filterwarnings("ignore:Support for mismatched")
 def test_attention(batch_first, mode, sizes, need_weights, attn_mask, key_padding_mask, oracle):
     plain = nn.MultiheadAttention(WIDTH, HEADS, batch_first=batch_first, **sizes).double().train(mode)
@@ -93,15 +94,9 @@ def test_dropout_only_in_training(training, need_weights):
     x = torch.randn(4, 50, WIDTH)
     first, second = (attention(x, x, x, need_weights=need_weights)[0] for _ in range(2))
     assert torch.equal(first, second) == (not training)
-
-
-def test_share_of_dropped_weights():
-    attention, x = (
-        batch_ensemble(nn.MultiheadAttention(WIDTH, HEADS, dropout=0.5, batch_first=True), 2),
-        torch.randn(4, 50, WIDTH),
-    )
-    _, weights = attention(x, x, x, average_attn_weights=False)
-    assert 0.4 < float((weights == 0).float().mean()) < 0.6
+    if training:
+        _, weights = attention(x, x, x, average_attn_weights=False)
+        assert 0.4 < float((weights == 0).float().mean()) < 0.6
 
 
 def test_unbatched_query():
@@ -117,20 +112,9 @@ def test_causal_hint_without_mask():
         attention(x, x, x, is_causal=True, need_weights=False)
 
 
-def test_state_dict_and_deepcopy():
-    ensemble = batch_ensemble(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), 2)
-    other = batch_ensemble(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), 2)
-    x = torch.randn(4, 3, WIDTH)
-    other.load_state_dict(ensemble.state_dict())
-    for twin in (other, copy.deepcopy(ensemble)):
-        assert isinstance(twin, BatchEnsembleMultiheadAttention)
-        assert torch.equal(twin(x, x, x)[0], ensemble(x, x, x)[0])
-
-
 MASKS = {
     "none": {},
     "padded": {"src_key_padding_mask": PADDING},
-    "padded-inside": {"src_key_padding_mask": PADDING.roll(1, 1)},
     "causal": {"mask": CAUSAL, "is_causal": True},
     "padded-and-masked": {"mask": SKIPPING, "src_key_padding_mask": PADDING},
 }
@@ -140,7 +124,7 @@ def encoder_layer(batch_first, **options):
     return nn.TransformerEncoderLayer(WIDTH, HEADS, 16, dropout=0.0, batch_first=batch_first, dtype=torch.float64, **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"norm_first": True}, {"activation": "gelu"}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"norm_first": True, "activation": "gelu"}, {"bias": False}], ids=str)
 @pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS.keys())
 @pytest.mark.parametrize("stacked", [False, True], ids=["layer", "encoder"])
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True", "ignore:The PyTorch API of nested tensors")

@@ -13,11 +13,12 @@ from besnn.layers import (
     fast_parameters,
     members_of,
     normal,
-    ones,
     tile,
 )
+from tests.layers.conftest import NETWORKS
 
 MEMBERS = 3
+LAYERS = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, nn.MultiheadAttention)
 
 
 def assert_same(got, expected, tolerance=1e-10):
@@ -39,16 +40,21 @@ def by_member(outputs):
 
 
 @pytest.mark.parametrize("norm", ["shared", "member"])
-@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no-grad"])  # torch's fused paths open without gradients
-def test_equals_every_members_plain_network(network, norm, grad, oracle, shake):
+def test_equals_every_members_plain_network_and_leaves_the_original_alone(network, norm, oracle, shake):
     if network.members_meet and norm == "shared":
         pytest.skip("a norm without statistics normalises over all members' rows at once")
     plain = network.build().double().eval()
+    before, types = copy.deepcopy(plain.state_dict()), [type(module) for module in plain.modules()]
     ensemble = shake(batch_ensemble(plain, MEMBERS, norm=norm, init=normal(0.5), share=network.share))
+    assert members_of(ensemble) == MEMBERS
+    assert any(type(module) in LAYERS for module in ensemble.modules()) == (network.share == ["trunk"])
     x = network.inputs(2)
-    with torch.set_grad_enabled(grad):
-        expected = by_member([oracle(ensemble, plain, n)(x.clone()) for n in range(MEMBERS)])
-        assert_same(ensemble(tile(x, MEMBERS)), expected)
+    for grad in (True, False):  # torch's fused paths open without gradients
+        with torch.set_grad_enabled(grad):
+            expected = by_member([oracle(ensemble, plain, n)(x.clone()) for n in range(MEMBERS)])
+            assert_same(ensemble(tile(x, MEMBERS)), expected)
+    assert [type(module) for module in plain.modules()] == types
+    assert all(torch.equal(value, before[name]) for name, value in plain.state_dict().items())
 
 
 def test_training_with_a_norm_for_each_member(network, oracle):
@@ -65,44 +71,15 @@ def test_training_with_a_norm_for_each_member(network, oracle):
             assert_same(after.get_buffer(name), value)
 
 
-def test_ones_make_every_member_the_plain_network(network):
-    plain = network.build().double().eval()
-    ensemble = batch_ensemble(plain, MEMBERS, init=ones(), share=network.share)
-    x = network.inputs(2)
-    assert_same(ensemble(tile(x, MEMBERS)), by_member([plain(x.clone()) for _ in range(MEMBERS)]))
-
-
-def test_leaves_the_original_alone(network):
-    plain = network.build()
-    before, types = copy.deepcopy(plain.state_dict()), [type(module) for module in plain.modules()]
-    ensemble = batch_ensemble(plain, MEMBERS, norm="member", keep_weights=False, share=network.share)
-    assert [type(module) for module in plain.modules()] == types
-    assert plain.state_dict().keys() == before.keys()
-    assert all(torch.equal(value, before[name]) for name, value in plain.state_dict().items())
-    assert not {id(p) for p in plain.parameters()} & {id(p) for p in ensemble.parameters()}
-
-
-def test_every_weight_gets_fast_weights(network):
-    ensemble = batch_ensemble(network.build(), MEMBERS, share=network.share)
-    assert members_of(ensemble) == MEMBERS
-    plain_layers = [
-        m for m in ensemble.modules() if type(m) in (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, nn.MultiheadAttention)
-    ]
-    assert bool(plain_layers) == (network.share == ["trunk"])
-
-
 # --- state that is kept ---
-
-
-def test_mixed_training_modes_are_kept():
-    plain = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3).eval(), nn.Dropout())
-    assert [module.training for module in batch_ensemble(plain, 2, norm="member")] == [True, False, True]
 
 
 @pytest.mark.parametrize(
     ("dtype", "device", "training"), [(torch.float64, "cpu", True), (torch.bfloat16, "meta", False)], ids=str
 )
-def test_dtype_device_and_mode(network, dtype, device, training):
+@pytest.mark.parametrize("name", ["residual", "conv3d", "vision-transformer"])
+def test_dtype_device_and_mode(name, dtype, device, training):
+    network = NETWORKS[name]
     plain = network.build().to(device, dtype).train(training)
     ensemble = batch_ensemble(plain, MEMBERS, norm="member", share=network.share)
     assert {parameter.dtype for parameter in ensemble.parameters()} == {dtype}
@@ -130,7 +107,9 @@ def test_requires_grad():
     assert all(parameter.requires_grad for parameter in fast_parameters(ensemble))  # fine-tuning trains them alone
 
 
-def test_keeps_or_redraws_weights(network):
+@pytest.mark.parametrize("name", ["residual", "conv3d", "vision-transformer", "layer-used-twice"])
+def test_keeps_or_redraws_weights(name):
+    network = NETWORKS[name]
     plain = network.build()
     kept = batch_ensemble(plain, 2, share=network.share)
     redrawn = batch_ensemble(plain, 2, keep_weights=False, share=network.share)

@@ -161,16 +161,6 @@ def test_converting_the_rest_of_a_network():
 # --- the arguments ---
 
 
-def test_shared_by_name_wherever_it_is_used():
-    layer = nn.Linear(3, 3)
-    plain = nn.Sequential(nn.Sequential(layer), nn.Linear(3, 3), nn.Sequential(layer))
-    for name in ("0.0", "2.0"):
-        ensemble = batch_ensemble(plain, 2, share=[name])
-        assert type(ensemble[0][0]) is nn.Linear
-        assert ensemble[0][0] is ensemble[2][0]
-        assert isinstance(ensemble[1], BatchEnsembleLinear)
-
-
 def test_shared_inside_torchs_transformer_layer(oracle):
     plain = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).double().eval()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
@@ -195,16 +185,6 @@ def test_share_as_one_string():
         batch_ensemble(nn.Sequential(nn.Linear(2, 2)), 2, share="0")
 
 
-@pytest.mark.parametrize("members", [0, 2.0])
-def test_wrong_members(members):
-    with pytest.raises(InputError, match="members="):
-        batch_ensemble(nn.Linear(2, 2), members)
-
-
 def test_initialiser_is_used():
     ensemble = batch_ensemble(nn.Sequential(nn.Linear(50, 50), nn.MultiheadAttention(4, 2)), 4, init=initialiser("sign"))
     assert {float(value) for parameter in fast_parameters(ensemble) for value in parameter.detach().flatten()} == {-1.0, 1.0}
-
-
-def test_a_layer_alone():
-    assert isinstance(batch_ensemble(nn.Linear(2, 3), 4), BatchEnsembleLinear)

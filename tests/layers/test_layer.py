@@ -1,13 +1,10 @@
 """The battery of tests that every batch-ensemble layer passes, with many of torch's own arguments."""
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -103,16 +100,12 @@ def kind(request: pytest.FixtureRequest) -> LayerCase:
     return LAYER_CASES[request.param]
 
 
-def test_equals_explicit_weights_member_by_member(case, oracle):
-    layer, plain, x = case.build(MEMBERS), case.build_plain(), case.inputs(MEMBERS * 2)
-    expected = torch.cat([oracle(layer, plain, n)(rows) for n, rows in enumerate(x.chunk(MEMBERS))])
-    torch.testing.assert_close(layer(x), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_member_weights_are_explicit(case, oracle):
-    layer, plain = case.build(MEMBERS), case.build_plain()
-    expected = torch.stack([oracle(layer, plain, n).weight for n in range(MEMBERS)])
-    torch.testing.assert_close(layer.member_weights(), expected, rtol=1e-12, atol=0)
+def test_equals_explicit_weights_member_by_member_also_when_folded(case, oracle):
+    layer, plain, x = case.build(MEMBERS), case.build_plain(), case.inputs(2)
+    expected = torch.cat([oracle(layer, plain, n)(x) for n in range(MEMBERS)])
+    torch.testing.assert_close(layer(tile(x, MEMBERS)), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(fold(layer)(x), expected, rtol=1e-12, atol=1e-12)
+    assert repr(layer) == f"BatchEnsemble{repr(plain).removesuffix(')')}, members={MEMBERS})"
 
 
 def test_gradients(case):
@@ -126,11 +119,6 @@ def test_gradients(case):
     assert torch.autograd.gradcheck(forward, (x, *parameters), fast_mode=True)
 
 
-def test_folds_to_the_same_function(case):
-    layer, x = case.build(MEMBERS), case.inputs(2)
-    torch.testing.assert_close(fold(layer)(x), layer(tile(x, MEMBERS)), rtol=1e-12, atol=1e-12)
-
-
 def test_folds_behind_another_layer(case):
     layer, x = case.build(MEMBERS), case.inputs(2)
     inputs, dims = x.shape[layer.channel_dim], layer.weight.ndim - 2
@@ -140,19 +128,14 @@ def test_folds_behind_another_layer(case):
     torch.testing.assert_close(fold(network)(x), network(tile(x, MEMBERS)), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_dtype(case, dtype):
-    layer, x = case.build(MEMBERS, dtype=dtype), case.inputs(MEMBERS, dtype)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dtype(kind, dtype):
+    layer, x = kind.build(MEMBERS, dtype=dtype), kind.inputs(MEMBERS, dtype)
     assert {parameter.dtype for parameter in layer.parameters()} == {dtype}
     y = layer(x).detach()
     assert y.dtype == dtype
     expected = layer.double()(x.double()).detach()
     torch.testing.assert_close(y.double(), expected, rtol=0, atol=16 * torch.finfo(dtype).eps * float(expected.abs().max()))
-
-
-def test_device_argument(kind):
-    layer = kind.build(MEMBERS, device="meta")
-    assert {parameter.device.type for parameter in layer.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize(("members", "batch"), [(1, 1), (1, 3), (4, 1), (2, 0)])
@@ -161,37 +144,11 @@ def test_shapes(kind, members, batch):
     assert layer(x).shape == kind.build_plain()(x).shape
 
 
-def test_parameter_shapes(case):
-    layer = case.build(MEMBERS)
-    plain = case.build_plain()
-    inputs, outputs = layer.channels()
-    assert layer.weight.shape == plain.weight.shape
-    assert [list(p.shape) for p in fast_parameters(layer)] == [[MEMBERS, inputs], [MEMBERS, outputs]]
-    assert (layer.bias is None) == (plain.bias is None)
-    assert layer.bias is None or layer.bias.shape == (MEMBERS, outputs)
-
-
 def test_state_dict_round_trip(kind):
     source, target, x = kind.build(MEMBERS), kind.build(MEMBERS), kind.inputs(MEMBERS)
     assert not torch.equal(source(x), target(x))
     target.load_state_dict(source.state_dict())
     assert torch.equal(source(x), target(x))
-
-
-def test_deepcopy_is_equal_and_independent(kind):
-    layer, x = kind.build(MEMBERS), kind.inputs(MEMBERS)
-    before = layer(x)
-    twin = copy.deepcopy(layer)
-    assert type(twin) is type(layer)
-    assert torch.equal(twin(x), before)
-    with torch.no_grad():
-        twin.r.zero_()
-    assert torch.equal(layer(x), before)
-
-
-def test_repr_is_torchs_with_members(case):
-    plain = repr(case.plain(**case.arguments)).removesuffix(")")
-    assert repr(case.build(MEMBERS)) == f"BatchEnsemble{plain}, members={MEMBERS})"
 
 
 def test_autocast_takes_both_precisions(kind):
@@ -233,7 +190,7 @@ def test_input_without_a_batch(kind):
         kind.build(2)(one)
 
 
-@pytest.mark.parametrize("members", [0, -1, 1.5, "4", None])
+@pytest.mark.parametrize("members", [0, 1.5])
 def test_wrong_members(kind, members):
     with pytest.raises(InputError, match=r"members=.*: give a whole number, 1 or more"):
         kind.build(members)
@@ -252,41 +209,6 @@ def test_output_size_of_the_transposed_convolution(size, by_name):
     got = layer(tile(x, 2), output_size=size) if by_name else layer(tile(x, 2), size)
     assert list(expected.shape[2:]) == size[-2:]
     torch.testing.assert_close(got, tile(expected, 2), rtol=1e-12, atol=1e-12)
-
-
-def test_output_size_out_of_reach():
-    layer = BatchEnsembleConvTranspose2d(3, 4, 3, stride=2, padding=1, members=2)
-    with pytest.raises(ValueError, match="requested an output size"):
-        layer(torch.rand(2, 3, 5, 5), output_size=[20, 20])
-
-
-@settings(deadline=None)
-@given(
-    members=st.integers(1, 3),
-    batch=st.integers(1, 2),
-    groups=st.integers(1, 3),
-    inputs=st.integers(1, 2),
-    outputs=st.integers(1, 2),
-    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    stride=st.integers(1, 3),
-    padding=st.integers(0, 2),
-    dilation=st.integers(1, 2),
-    bias=st.booleans(),
-)
-def test_any_arguments_give_the_plain_convolution_of_scaled_channels(
-    members, batch, groups, inputs, outputs, kernel, stride, padding, dilation, bias
-):
-    assume(all(dilation * (size - 1) < 6 + 2 * padding for size in kernel))
-    arguments = (groups * inputs, groups * outputs, kernel, stride, padding, dilation, groups, bias)
-    layer = BatchEnsembleConv2d(*arguments, members=members, dtype=torch.float64)
-    x = torch.randn(batch, groups * inputs, 6, 6, dtype=torch.float64)
-    rows = []
-    for n in range(members):
-        y = nn.functional.conv2d(x * layer.r[n, :, None, None], layer.weight, None, stride, padding, dilation, groups)
-        y = y * layer.s[n, :, None, None]
-        rows.append(y + layer.bias[n, :, None, None] if bias else y)
-    torch.testing.assert_close(layer(tile(x, members)), torch.cat(rows), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(fold(layer)(x), torch.cat(rows), rtol=1e-12, atol=1e-12)
 
 
 # --- finding fast weights and members by type ---

@@ -36,13 +36,11 @@ def kind(request):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("converted", [False, True], ids=["built", "converted"])
-def test_equals_one_norm_for_each_member(kind, options, converted, shake):
+def test_equals_one_norm_for_each_member(kind, options, shake):
     member_norm, plain_norm, spatial = kind
     options = {**options, "dtype": torch.float64}
     plain = [shake(plain_norm(CHANNELS, **options)) for _ in range(MEMBERS)]
-    norm = batch_ensemble(plain[0], MEMBERS, norm="member") if converted else member_norm(CHANNELS, members=MEMBERS, **options)
-    assert type(norm) is member_norm
+    norm = member_norm(CHANNELS, members=MEMBERS, **options)
     norm.load_state_dict(
         {
             name: value if value.ndim == 0 else torch.cat([p.state_dict()[name] for p in plain])
@@ -180,8 +178,3 @@ def test_input_that_torch_rejects(kind):
             norm(torch.randn(MEMBERS * BATCH, channels, *spatial))
     with pytest.raises(ValueError, match=r"expected .* input"):
         norm(torch.randn(MEMBERS * BATCH, CHANNELS, 2, 2, 2, 2))
-
-
-def test_wrong_members(kind):
-    with pytest.raises(InputError, match="members=0"):
-        kind[0](CHANNELS, members=0)

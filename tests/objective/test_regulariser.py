@@ -62,13 +62,6 @@ def test_labels_of_members_are_those_of_each_alone(drawn, estimator, match_count
         torch.testing.assert_close(gradient[one], gradient_alone[one])
 
 
-@pytest.mark.parametrize("match_counts", [False, True])
-def test_members_with_the_same_labels(drawn, match_counts):
-    features, class_features = drawn
-    same = entropy_regulariser(features, LABELS.expand(MEMBERS, -1), class_features, match_counts=match_counts)
-    torch.testing.assert_close(same, entropy_regulariser(features, LABELS, class_features, match_counts=match_counts))
-
-
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("match_counts", [False, True])
 def test_gradient_reaches_only_the_class_features_that_take_part(drawn, estimator, match_counts):
@@ -93,17 +86,12 @@ def test_descent_spreads_the_class_features(drawn, match_counts):
     class_features.requires_grad_()
     optimiser = torch.optim.Adam([class_features], lr=0.05)
     start = entropy_regulariser(features, LABELS, class_features, match_counts=match_counts).sum().item()
-    for _ in range(100):
+    for _ in range(60):
         optimiser.zero_grad()
         loss = entropy_regulariser(features, LABELS, class_features, match_counts=match_counts).sum()
         loss.backward()
         optimiser.step()
     assert loss.item() < 0.1 * start
-
-
-def test_classes_as_spread_as_the_data_cost_nothing(drawn):
-    features, class_features = drawn
-    assert entropy_regulariser(features, LABELS, 1000 * class_features).eq(0).all()
 
 
 @pytest.mark.parametrize("match_counts", [False, True])
@@ -115,9 +103,9 @@ def test_a_batch_without_any_full_class_costs_nothing(drawn, match_counts):
     assert class_features.grad.eq(0).all()
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("match_counts", [False, True])
-@pytest.mark.parametrize("first", [LABELS, OWN_LABELS], ids=["shared", "own"])
+@pytest.mark.parametrize(
+    ("estimator", "match_counts", "first"), [("kl", False, LABELS), ("kpn", True, OWN_LABELS)], ids=["shared", "own"]
+)
 def test_compiles_to_one_graph_whatever_the_labels(drawn, estimator, match_counts, first):
     # A whole graph in static shapes: nothing is read back from the device and no shape follows from a value.
     features, class_features = drawn

@@ -3,7 +3,6 @@ import torch
 
 from besnn.errors import InputError
 from besnn.layers import fast_parameters
-from besnn.model import cifar_resnet18, convnet, fashion_convnet, mlp
 from besnn.recipe import METHODS
 from besnn.recipe.build import resolve_backbone, with_trunk
 from besnn.recipe.config import backbone_class
@@ -11,30 +10,6 @@ from besnn.recipe.reading import method_overrides
 from besnn.training import Recipe, build_backbone, build_method, load_recipe, parse_recipe, shipped_recipes
 from experiments.paper import TABLE_2
 from experiments.runs import reproduction_recipe
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "like"),
-    [
-        ("mlp", (5,), lambda: mlp((5,), (7, 6), 3)),
-        ("auto", (5,), lambda: mlp((5,), (7, 6), 3)),
-        ("convnet", (3, 10, 12), lambda: convnet((3, 10, 12), (7, 6), 3)),
-        ("auto", (3, 10, 12), lambda: convnet((3, 10, 12), (7, 6), 3)),
-        ("fashion-convnet", (1, 28, 28), lambda: fashion_convnet((1, 28, 28), 3)),
-        ("cifar-resnet18", (3, 32, 32), lambda: cifar_resnet18((3, 32, 32), 3)),
-    ],
-)
-def test_backbones(name, shape, like):
-    config = backbone_class()(name=name, hidden=(7, 6), feature_dim=3)
-    network = build_backbone(config, shape)
-    assert str(network) == str(like())
-    assert network(torch.rand(2, *shape)).shape == (2, 3)
-
-
-def test_the_width_of_a_resnet():
-    network = build_backbone(backbone_class()(name="cifar-resnet18", width=4, feature_dim=3), (3, 32, 32))
-    assert str(network) == str(cifar_resnet18((3, 32, 32), 3, width=4))
-    assert network.head.in_features == 32
 
 
 @pytest.mark.parametrize(("shape", "name"), [((5,), "mlp"), ((1, 8, 8), "convnet")])

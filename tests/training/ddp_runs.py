@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import nn
@@ -33,14 +32,13 @@ TINY: dict[str, Any] = {
 }
 RUNS = {
     "be-snn": ["method.entropy_weight=0.1"],
-    "matched": ["method.entropy_weight=0.1", "method.match_counts=true", "training.gradient_every=2"],
     "own-inputs": [
         "method.entropy_weight=0.1",
         "method.match_counts=true",
         "method.own_inputs=true",
         "training.batch_size=32",
+        "training.gradient_every=2",
     ],
-    "batch-ensemble": ["method={name: batch-ensemble, members: 2, own_inputs: true}"],
     "patient": ["training.patience=1", "training.optimiser.learning_rate=1e-9"],
     "averaged": ["method={name: softmax}", "training.average_from=0.5"],
     "duq": ["method={name: duq, momentum: 0.9}"],
@@ -106,27 +104,6 @@ def differentiate(fabric: Fabric, objective: BESNNObjective, target: Path) -> No
         write_tensor_file(target, CHECKPOINT, found, {"parameters": len(list(model.parameters())), "terms": values})
 
 
-def normalise(fabric: Fabric, target: Path) -> None:
-    """A network with BatchNorm, whose statistics are of each process's own rows: digits, all terms, some epochs."""
-    data = load("digits:train")
-    settings = ["method.entropy_weight=0.1", "method.gradient_weight=0.1", "method.hidden_dim=32"]
-    settings += ["backbone={name: convnet, hidden: [16, 16], feature_dim: 16}", "training.optimiser.learning_rate=0.05"]
-    recipe = parse_recipe(TINY, [*settings, "training.epochs=6"])
-    assert data.labels is not None
-    known = np.flatnonzero(data.labels < 4)
-    source = ArraySource(data.subset(known[:480]), fabric.device)
-    held_out = ArraySource(data.subset(known[480:]), fabric.device)
-    torch.manual_seed(0)
-    model, objective = build_method(recipe, (1, 8, 8), 4)
-    assert any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
-    history = Trainer(recipe, model, objective, Preprocessing.fit(source.inputs), fabric).fit(source, held_out)
-    state = torch.cat([value.double().flatten() for value in model.state_dict().values()])
-    everywhere = fabric.all_gather(state).view(fabric.world_size, -1)
-    if fabric.is_global_zero:
-        header = {"history": history, "spread": float((everywhere - state).abs().max())}
-        write_tensor_file(target, CHECKPOINT, model.state_dict(), header)
-
-
 def pretrain(fabric: Fabric, folder: Path) -> None:
     """Members that begin with a plain network, whose trunk has BatchNorm as all have: digits, some epochs."""
     settings = ["data={source: digits, classes: [0, 1, 2, 3], calibration: 0}", "method.hidden_dim=32", "training.epochs=2"]
@@ -149,7 +126,6 @@ def main(processes: int, folder: Path) -> None:
         train(fabric, overrides, folder / name)
     train(fabric, RUNS["be-snn"], folder / "resumed", stop_after=9)  # in the midst of an epoch, after a checkpoint
     train(fabric, RUNS["be-snn"], folder / "resumed", resume=True)
-    normalise(fabric, folder / "normalised.safetensors")
     pretrain(fabric, folder)
     exact = Fabric(accelerator="cpu", devices=processes, strategy=strategy, precision="64-true")
     exact.launch()

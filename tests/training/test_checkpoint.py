@@ -13,7 +13,6 @@ from besnn.training.checkpoint import CHECKPOINT, average_weights, save_checkpoi
 VARIANTS = {
     "sgd": [],
     "adamw": ["training.optimiser={name: adamw, learning_rate: 0.01}"],
-    "no momentum": ["training.optimiser.momentum=0"],
     "average": ["training.average_from=0.3"],
     "patience": ["training.patience=2", "training.epochs=6", "training.optimiser.learning_rate=0.5"],
     "schedules": [
@@ -21,13 +20,8 @@ VARIANTS = {
         "training.ramps={entropy: {start: 0.2, end: 0.6}, gradient: {start: 0.1}}",
         "training.schedule={name: step, warmup: 0.2}",
     ],
-    "kpn": ["method.estimator=kpn"],
     "bf16": ["training.precision=bf16"],
-    "duq": ["method={name: duq, embedding_dim: 4, momentum: 0.9}"],
     "gaussian": ["method=gaussian"],
-    "softmax": ["method=softmax"],
-    "deep-ensemble": ["method={name: deep-ensemble, members: 2}"],
-    "batch-ensemble": ["method={name: batch-ensemble, members: 2}"],
     "own inputs": ["method.own_inputs=true", "method.members=3", "method.match_counts=true"],
 }
 STEPS = 18  # 3 epochs of 6
@@ -38,7 +32,7 @@ def test_a_run_stopped_several_times_ends_as_one_that_was_not(variant, train, ti
     recipe, data, held_out = tiny_recipe(*VARIANTS[variant]), two_moons(100), two_moons(40, seed=1)
     whole = train(recipe, data, validation=held_out)
     stops = random.Random(variant)
-    for _ in range(4):
+    for _ in range(3):
         train(recipe, data, validation=held_out, folder=tmp_path, resume=True, stop_after=stops.randrange(STEPS // 2))
     continued = train(recipe, data, validation=held_out, folder=tmp_path, resume=True)
     assert_same_weights(continued, whole)
@@ -58,13 +52,13 @@ def test_images_with_batchnorm_and_augmentation(method, train, tiny_recipe, stri
 def test_a_run_can_be_stopped_at_every_step(train, tiny_recipe, moons, tmp_path, assert_same_weights):
     recipe = tiny_recipe("training.batch_size=40", "training.average_from=0.4")  # 3 epochs of 4 steps
     whole = train(recipe, moons)
-    for stop in range(12):
+    for stop in (0, 1, 4, 6, 11):
         folder = tmp_path / str(stop)
         train(recipe, moons, folder=folder, stop_after=stop, checkpoint_every=2)
         assert_same_weights(train(recipe, moons, folder=folder, resume=True), whole)
 
 
-@pytest.mark.parametrize("every", [1, 4, 1000])
+@pytest.mark.parametrize("every", [1, 1000])
 def test_the_interval_of_checkpoints_has_no_influence(every, train, tiny_recipe, moons, tmp_path, assert_same_weights):
     recipe = tiny_recipe("training.average_from=0.4")
     assert_same_weights(train(recipe, moons, folder=tmp_path, checkpoint_every=every), train(recipe, moons))
@@ -95,10 +89,6 @@ def test_a_finished_run_trains_no_further(train, tiny_recipe, moons, tmp_path, a
     again = train(recipe, moons, folder=tmp_path, resume=True, stop_after=0)
     assert_same_weights(first, again)
     assert first.history == again.history
-
-
-def test_resuming_without_a_checkpoint_starts_from_the_beginning(train, tiny_recipe, moons, tmp_path, assert_same_weights):
-    assert_same_weights(train(tiny_recipe(), moons, folder=tmp_path, resume=True), train(tiny_recipe(), moons))
 
 
 def test_a_fresh_start_forgets_an_earlier_checkpoint(train, tiny_recipe, moons, tmp_path):

@@ -6,7 +6,6 @@ import torch
 from scipy.stats import betabinom
 
 from besnn.data import Dataset, digits, keep_classes, load_or_stream, made_up_outliers, two_moons
-from besnn.detection import scores_for
 from besnn.detection.densities import density_kind
 from besnn.detector import Detector
 from besnn.errors import InputError
@@ -34,9 +33,8 @@ def assert_same_model(one, other):
         assert torch.equal(value, state(other)[name]), name
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.2])
-def test_two_moons_false_alarm_rate_on_new_points(alpha):
-    recipe = load_recipe("two-moons", ["training.epochs=6", f"calibration.alpha={alpha}", "data.calibration=0.2"])
+def test_two_moons_false_alarm_rate_on_new_points():
+    recipe = load_recipe("two-moons", ["training.epochs=3", "calibration.alpha=0.2", "data.calibration=0.2"])
     detector = fit_detector(recipe, two_moons(1000)).detector
     new = two_moons(3000, seed=1)
     found = detector.predict(new.inputs)
@@ -44,18 +42,6 @@ def test_two_moons_false_alarm_rate_on_new_points(alpha):
     assert low <= found.is_ood.sum() <= high
     p = np.sort(found.p_value)  # uniform, but for what 200 calibration rows can tell
     assert np.abs(p - np.linspace(0, 1, len(p))).max() < 0.15
-
-
-def test_false_alarm_rate_on_average_over_calibration_sets(tiny_recipe, moons):
-    detector = fit_detector(tiny_recipe(), moons).detector
-    new = detector.score(two_moons(2000, seed=1).inputs)
-    rates = []
-    for seed in range(2, 102):
-        detector.calibrate(two_moons(60, seed=seed).inputs, alpha=0.1)
-        rates.append(detector.threshold.is_ood(new).mean())
-    exact = (60 + 1 - detector.threshold.rank) / (60 + 1)
-    assert exact <= 0.1
-    assert abs(np.mean(rates) - exact) < 4 * np.std(rates) / np.sqrt(len(rates)) + 0.01
 
 
 def test_digits_false_alarm_rate_and_what_is_flagged():
@@ -74,14 +60,6 @@ def test_digits_false_alarm_rate_and_what_is_flagged():
     assert detector.predict(noise).is_ood.mean() > 0.9
     unseen = test.subset(np.flatnonzero(test.labels >= 8))
     assert detector.predict(unseen.inputs).is_ood.mean() > 2 * found.is_ood.mean()
-
-
-def test_delta_makes_the_threshold_more_careful(tiny_recipe):
-    data = two_moons(1000)
-    plain = fit_detector(tiny_recipe(), data).detector
-    careful = fit_detector(tiny_recipe("calibration.delta=0.05"), data).detector
-    assert careful.threshold.rank > plain.threshold.rank
-    assert_same_model(plain, careful)
 
 
 def test_the_same_seed_gives_the_same_detector(tiny_recipe, moons):
@@ -127,18 +105,6 @@ def test_without_calibration_rows_the_detector_waits_for_some(tiny_recipe, moons
     assert fitted.split.calibration is None
     assert fitted.detector.threshold is None
     assert len(fitted.detector.calibrate(two_moons(50, seed=1).inputs).predict(moons.inputs)) == len(moons)
-
-
-NAMES = ["method", "auto", "nearest-neighbour", "class-gaussian", "combined", *scores_for("distances")]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_score_can_be_asked_for(name, tiny_recipe, moons):
-    detector = fit_detector(tiny_recipe(f"score.name={name}", "training.epochs=1", "score.neighbour=3"), moons).detector
-    if name != "auto":
-        assert detector.scoring.name == {"method": "tempered-entropy"}.get(name, name)
-    assert np.isfinite(detector.predict(moons.inputs).score).all()
-    assert ("score_choice" in detector.provenance) == (name == "auto")
 
 
 def test_a_mistake_is_noticed_before_training(tiny_recipe, moons, never_started):

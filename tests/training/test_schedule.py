@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from besnn.layers import BatchEnsembleConv2d, BatchEnsembleLinear, batch_ensemble
-from besnn.model import convnet
+from besnn.layers import BatchEnsembleConv2d, BatchEnsembleLinear
 from besnn.recipe import METHODS
 from besnn.recipe.config import OptimiserConfig, RampConfig, ScheduleConfig, TrainingConfig
 from besnn.training import build_method
@@ -119,21 +118,6 @@ def test_roles_follow_what_a_parameter_is():
 def test_every_parameter_of_every_method_is_in_exactly_one_group(method, tiny_recipe):
     model, _ = build_method(tiny_recipe(f"method={method}"), (1, 8, 8), 2)
     assert ("fast" in roles(model).values()) == (method in ("be-snn", "batch-ensemble"))
-
-
-def test_a_converted_convnet_decays_only_its_shared_weights():
-    network = batch_ensemble(convnet((1, 8, 8), (4,), 3), 2)
-    for name, role in roles(network).items():
-        owner = network.get_submodule(name.rpartition(".")[0])
-        layer = isinstance(owner, nn.Conv2d | nn.Linear)
-        assert (role == "decayed") == (layer and name.endswith("weight"))
-
-
-def test_tied_weights_come_once():
-    network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    network[1].weight = network[0].weight
-    parameters = [p for group in parameter_groups(network, CONFIG) for p in group["params"]]
-    assert len(parameters) == len({id(p) for p in parameters}) == 3
 
 
 def test_a_weight_that_is_computed_is_no_parameter():

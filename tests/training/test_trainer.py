@@ -33,15 +33,6 @@ def plain_steps(*overrides):
     return [*simple, *overrides]
 
 
-def test_the_same_seed_gives_the_same_weights(train, tiny_recipe, moons, assert_same_weights):
-    assert_same_weights(train(tiny_recipe(), moons), train(tiny_recipe(), moons))
-
-
-def test_another_seed_gives_others(train, tiny_recipe, moons):
-    one, other = train(tiny_recipe(), moons), train(tiny_recipe("training.seed=1"), moons)  # from the same first weights
-    assert not torch.equal(one.weights["generator.output.weight"], other.weights["generator.output.weight"])
-
-
 def test_class_features_are_drawn_anew_at_every_step(train, tiny_recipe, moons):
     still = ["training.optimiser.learning_rate=1e-20", "method.entropy_weight=0", "method.gradient_weight=0"]
     history = train(tiny_recipe(*plain_steps(), *still), moons).history  # the same batch and the same weights every time
@@ -74,41 +65,6 @@ def test_it_equals_a_loop_written_by_hand(train, tiny_recipe, moons):
         torch.testing.assert_close(trained.weights[name], value, rtol=1e-4, atol=1e-5)
 
 
-def test_members_with_inputs_of_their_own_train_as_each_would_on_its_part(train, tiny_recipe, moons):
-    settings = ["training.schedule.name=constant", "training.optimiser={momentum: 0, weight_decay: 0, clip: 0}"]
-    recipe = tiny_recipe("method={name: batch-ensemble, members: 3, own_inputs: true}", *settings)
-    trained = train(recipe, moons)
-    torch.manual_seed(0)
-    model, _ = build_method(recipe, (2,), 2)
-    x = torch.from_numpy((moons.inputs - moons.inputs.mean(0)) / moons.inputs.std(0))
-    labels = torch.from_numpy(moons.labels)
-    optimiser = torch.optim.SGD(model.parameters(), lr=recipe.training.optimiser.learning_rate)
-    for epoch in range(3):
-        for rows in epoch_order(160, seed=0, epoch=epoch).split(15)[:10]:  # 16, rounded down to three shares
-            optimiser.zero_grad()
-            for member, own in enumerate(rows.view(5, 3).T):
-                (torch.nn.functional.cross_entropy(model(x[own])[member], labels[own]) / 3).backward()
-            optimiser.step()
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(trained.weights[name], value, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("clip", [1e-3, 1e3])
-def test_clipping_bounds_a_step(clip, train, tiny_recipe, moons):
-    settings = plain_steps("training.epochs=1", "method.members=1")
-    torch.manual_seed(0)
-    model, _ = build_method(tiny_recipe(*settings), (2,), 2)
-
-    def length_of_step(clip):
-        trained = train(tiny_recipe(*settings, f"training.optimiser.clip={clip}"), moons)
-        moves = [trained.weights[name] - value for name, value in model.state_dict().items()]
-        return torch.cat([move.flatten() for move in moves]).norm().item()
-
-    unbounded = length_of_step(0)
-    assert unbounded > 0.01
-    assert length_of_step(clip) == pytest.approx(min(unbounded, 0.1 * clip), rel=1e-3)
-
-
 @pytest.mark.parametrize(
     ("settings", "batch", "steps"),
     [
@@ -122,7 +78,7 @@ def test_batches_and_steps_of_160_inputs(settings, batch, steps, train, tiny_rec
     assert (trainer.batch_size, trainer.total_steps) == (batch, 2 * steps)
 
 
-@pytest.mark.parametrize(("least", "epochs"), [(0, 2), (3, 2), (1000, None)])
+@pytest.mark.parametrize(("least", "epochs"), [(3, 2), (100, None)])
 def test_small_data_are_trained_for_some_steps(least, epochs, train, tiny_recipe, moons):
     trainer = train(tiny_recipe("training.epochs=2", f"training.least_steps={least}"), moons).trainer
     expected = -(-least // trainer.steps_per_epoch) if epochs is None else epochs
@@ -191,26 +147,12 @@ def test_averaging_ends_with_the_mean_of_the_weights_on_the_way(share, train, ti
             torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_duqs_centroids_move(train, tiny_recipe, moons):
-    trained = train(tiny_recipe("method={name: duq, embedding_dim: 4, momentum: 0.5}"), moons)
-    torch.manual_seed(0)
-    fresh, _ = build_method(trained.trainer.recipe, (2,), 2)
-    assert not torch.allclose(trained.model.centroids, fresh.centroids)
-
-
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_other_precisions_train_weights_in_float32(precision, train, tiny_recipe, moons):
+def test_mixed_precision_trains_weights_in_float32(train, tiny_recipe, moons):
     reference = train(tiny_recipe(), moons)
-    trained = train(tiny_recipe(f"training.precision={precision}"), moons)
+    trained = train(tiny_recipe("training.precision=bf16"), moons)
     assert {value.dtype for value in trained.weights.values()} == {torch.float32}
     assert trained.history[-1]["loss"] == pytest.approx(reference.history[-1]["loss"], rel=0.1)
-    if precision == "bf16":
-        assert trained.history != reference.history
-
-
-def test_the_penalty_at_every_kth_step_keeps_its_size(train, tiny_recipe, moons):
-    every = [train(tiny_recipe(f"training.gradient_every={k}"), moons).history[-1]["gradient"] for k in (1, 5)]
-    assert every[1] == pytest.approx(every[0], rel=0.3)
+    assert trained.history != reference.history
 
 
 def test_terms_come_in_with_their_ramps(train, tiny_recipe, moons):
@@ -223,10 +165,9 @@ def test_an_objective_without_active_terms_is_refused(train, tiny_recipe, moons)
         train(tiny_recipe("method=softmax", "training.ramps={classification: {start: 0.5}}"), moons)
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_divergence_is_reported_in_one_line(epochs, train, tiny_recipe, moons):
+def test_divergence_is_reported_in_one_line(train, tiny_recipe, moons):
     with pytest.raises(BesnnError, match=r"diverged in epoch 1 .*lower training.optimiser.learning_rate") as caught:
-        train(tiny_recipe(*plain_steps(f"training.epochs={epochs}", "training.optimiser.learning_rate=1e38")), moons)
+        train(tiny_recipe(*plain_steps("training.optimiser.learning_rate=1e38")), moons)
     assert "\n" not in str(caught.value)
 
 
@@ -243,10 +184,6 @@ def test_weights_that_train_in_channels_last_memory_end_contiguous(train, tiny_r
     for name, value in model.state_dict().items():
         assert value.is_contiguous()
         torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-4)
-
-
-def test_the_trained_model_is_in_evaluation_mode(train, tiny_recipe, moons):
-    assert not train(tiny_recipe(), moons).model.training
 
 
 def test_seeds_differ_between_runs_draws_and_places():

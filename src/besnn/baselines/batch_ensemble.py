@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from besnn.baselines.method import EnsembleConfig, FastWeights, MakeBackbone, Norm, OwnInputs, Smoothing
-from besnn.baselines.softmax import SoftmaxObjective, log_mean_softmax
-from besnn.checks import check_inputs, check_sizes
+from besnn.baselines.softmax import SoftmaxObjective
+from besnn.checks import check_inputs
 from besnn.errors import InputError
 from besnn.layers import BatchEnsembleLinear, Initialiser, initialiser, split_members
 from besnn.model import EvidenceKind, Objective, OODClassifier
-from besnn.model.protocol import BatchEnsembled, as_batch_ensemble
+from besnn.model.protocol import BatchEnsembled
 from besnn.objective.batches import rows_and_labels
 
 
@@ -39,19 +39,12 @@ class BatchEnsembleClassifier(BatchEnsembled):
         init: Initialiser | None = None,
         mirror: bool = False,
     ) -> None:
-        super().__init__()
-        check_sizes(num_classes, feature_dim=feature_dim)
-        self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init)
+        super().__init__(feature_extractor, num_classes, feature_dim, members, norm, init, (), mirror)
         self.head = BatchEnsembleLinear(feature_dim, num_classes, members=members, init=init)
-        self.num_classes, self.feature_dim, self.members, self.mirror = num_classes, feature_dim, members, mirror
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the logits, `[members, batch, classes]`."""
         return split_members(self.head(features.flatten(0, 1)), self.members)
-
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the log of the members' mean softmax, `[batch, classes]`."""
-        return log_mean_softmax(evidence)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from besnn.baselines.method import EnsembleConfig, MakeBackbone, Smoothing
-from besnn.baselines.softmax import SoftmaxObjective, cross_entropy, log_mean_softmax
+from besnn.baselines.softmax import SoftmaxObjective, cross_entropy
 from besnn.checks import check_inputs, check_sizes
 from besnn.errors import InputError
 from besnn.layers import mirror_views
@@ -62,10 +62,6 @@ class DeepEnsemble(OODClassifier):
     def evidence(self, features: Tensor) -> Tensor:
         """Return the logits, `[members, batch, classes]`."""
         return torch.stack([head(member) for head, member in zip(self.heads, features, strict=True)])
-
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the log of the members' mean softmax, `[batch, classes]`."""
-        return log_mean_softmax(evidence)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from besnn.baselines.method import MakeBackbone, OverClasses, SingleNetwork, SingleNetworkConfig, SquaredNorm
 from besnn.checks import check_choice, check_labels, check_sizes, check_weights
 from besnn.errors import InputError
-from besnn.model import EvidenceKind, Objective, OODClassifier, kernel_log_probabilities
+from besnn.model import EvidenceKind, Objective, OODClassifier
 from besnn.objective import TwiceDifferentiable, active_terms, gradient_penalty, kernel_cross_entropy, summed_kernel
 from besnn.objective.batches import sum_over_processes
 from besnn.settings import Fraction, Weight
@@ -74,10 +74,6 @@ class DUQ(SingleNetwork):
         """Return the distances −log K_c, `[1, batch, classes]`."""
         embeddings = torch.einsum("mbd,ced->mbce", features, self.projection)
         return (embeddings - self.centroids).square().mean(dim=-1) / (2 * self.length_scale**2)
-
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the logs of the kernels, normalised over classes, `[batch, classes]`."""
-        return kernel_log_probabilities(evidence)
 
     @torch.no_grad()
     def after_step(self, x: Tensor, labels: Tensor) -> None:

@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from besnn.baselines.method import MakeBackbone, SingleNetwork, SingleNetworkConfig
-from besnn.baselines.softmax import log_mean_softmax
 from besnn.checks import check_choice, check_labels, check_weights
 from besnn.model import EvidenceKind, Objective, OODClassifier
 from besnn.objective import active_terms
@@ -64,10 +63,6 @@ class GaussianClassifier(SingleNetwork):
         """Return the log-likelihoods log N(φ; μ_c, Λ_c), `[1, batch, classes]`."""
         constant = self.feature_dim * math.log(2 * math.pi)
         return -(self.distances(features) + self.log_determinants() + constant) / 2
-
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the log posterior under equal priors, `[batch, classes]`."""
-        return log_mean_softmax(evidence)
 
 
 def large_margin_logits(distances: Tensor, log_determinants: Tensor, labels: Tensor, margin: float) -> Tensor:

@@ -1,11 +1,9 @@
 """The softmax network: features, a linear layer and cross-entropy."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -37,10 +35,6 @@ class SoftmaxClassifier(SingleNetwork):
         """Return the logits, `[1, batch, classes]`."""
         logits: Tensor = self.head(features)
         return logits
-
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the log softmax of the logits, `[batch, classes]`."""
-        return log_mean_softmax(evidence)
 
 
 @dataclass(frozen=True)
@@ -90,8 +84,3 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
     labels = labels.expand(members, batch).reshape(-1)
     rows = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none", label_smoothing=label_smoothing)
     return rows.view(members, batch).mean(1)
-
-
-def log_mean_softmax(logits: Tensor) -> Tensor:
-    """Compute the log of the members' mean predictive distribution, `[batch, classes]` from `[members, batch, classes]`."""
-    return torch.log_softmax(logits, dim=-1).logsumexp(dim=0) - math.log(logits.shape[0])

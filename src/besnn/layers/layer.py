@@ -20,7 +20,7 @@ class BatchEnsembleLayer(nn.Module):
     """Mixin that gives a torch layer `members` members, each with its own weights W ∘ (r_n s_nᵀ).
 
     A concrete layer inherits from this class and from torch's layer. It defines how torch's layer applies the shared weight
-    (`shared`) and how wide its inputs and outputs are (`channels`). Everything else is the same for all layers.
+    (`shared`). Everything else is the same for all layers.
     """
 
     members: int
@@ -55,8 +55,9 @@ class BatchEnsembleLayer(nn.Module):
             self.bias = nn.Parameter(self.bias.detach().repeat(members, 1), requires_grad=self.bias.requires_grad)
 
     def channels(self) -> tuple[int, int]:
-        """Return the widths of `r` and `s`."""
-        raise NotImplementedError
+        """Return the numbers of input and output channels, the widths of `r` and `s`."""
+        rows, columns = self.weight.shape[0], self.weight.shape[1] * int(getattr(self, "groups", 1))
+        return (rows, columns) if getattr(self, "transposed", False) else (columns, rows)
 
     def shared(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Apply torch's layer with the shared weight and no bias."""
@@ -135,10 +136,6 @@ class BatchEnsembleLinear(BatchEnsembleLayer, nn.Linear):  # type: ignore[misc] 
 
     channel_dim = -1
 
-    def channels(self) -> tuple[int, int]:
-        """Return `(in_features, out_features)`."""
-        return self.in_features, self.out_features
-
     def shared(self, x: Tensor) -> Tensor:
         """Multiply with the shared weight."""
         return F.linear(x, self.weight)
@@ -146,13 +143,6 @@ class BatchEnsembleLinear(BatchEnsembleLayer, nn.Linear):  # type: ignore[misc] 
 
 class _BatchEnsembleConv(BatchEnsembleLayer):
     """Mixin for torch's convolutions: r scales the input channels, s the output channels."""
-
-    in_channels: int
-    out_channels: int
-
-    def channels(self) -> tuple[int, int]:
-        """Return `(in_channels, out_channels)`."""
-        return self.in_channels, self.out_channels
 
     def shared(self, x: Tensor) -> Tensor:
         """Convolve with the shared weight, padded as by torch's layer."""

@@ -112,19 +112,17 @@ def initialiser(name: str) -> Initialiser:
     >>> initialiser("sign:0.8")(torch.empty(2, 3)).abs().tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
-    kind, _, number = name.partition(":")
+    kind, *numbers = name.split(":")
+    makers: dict[str, Callable[..., Initialiser]] = {
+        "normal": normal,
+        "sign": random_sign,
+        "ones": ones,
+        "first": first_layer_signs,
+    }
     try:
-        match kind:
-            case "normal":
-                return normal(float(number)) if number else normal()
-            case "sign":
-                return random_sign(float(number)) if number else random_sign()
-            case "ones" if not number:
-                return ones()
-            case "first" if not number:
-                return first_layer_signs()
+        return makers[kind](*map(float, numbers))
     except ValueError as error:
         raise InputError(f"fast-weight initialiser {name!r}: {error}") from None
-    raise InputError(
-        f"fast-weight initialiser {name!r} is unknown: use normal, normal:STD, sign, sign:PROBABILITY, first or ones"
-    )
+    except (KeyError, TypeError):  # or a number for one that takes none
+        known = "normal, normal:STD, sign, sign:PROBABILITY, first or ones"
+        raise InputError(f"fast-weight initialiser {name!r} is unknown: use {known}") from None

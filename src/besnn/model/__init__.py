@@ -2,10 +2,10 @@
 
 from besnn.model.backbones import BACKBONES, Backbone, cifar_resnet18, convnet, fashion_convnet, mlp, two_moons_mlp
 from besnn.model.besnn import BESNN
-from besnn.model.class_features import ClassFeatureGenerator, class_moments, kernel_log_probabilities, squared_distances
+from besnn.model.class_features import ClassFeatureGenerator, class_moments, squared_distances
 from besnn.model.inference import InferenceNetwork
 from besnn.model.preprocessing import Preprocessing
-from besnn.model.protocol import EvidenceKind, Objective, OODClassifier
+from besnn.model.protocol import EvidenceKind, Objective, OODClassifier, kernel_log_probabilities
 from besnn.model.wrapped import WrappedNetwork
 
 __all__ = [

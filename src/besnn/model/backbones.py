@@ -56,10 +56,7 @@ class Backbone:
 
 def mlp(
     input_shape: tuple[int, ...],
-    hidden: Annotated[Widths, Field(description="widths of the hidden layers")] = (
-        128,
-        128,
-    ),
+    hidden: Annotated[Widths, Field(description="widths of the hidden layers")] = (128, 128),
     feature_dim: int = 256,
 ) -> nn.Sequential:
     """Build Φ for tables: linear layers with ReLU between them."""
@@ -72,10 +69,7 @@ def mlp(
 
 def tabular(
     input_shape: tuple[int, ...],
-    hidden: Annotated[Widths, Field(description="widths of the hidden layers")] = (
-        128,
-        128,
-    ),
+    hidden: Annotated[Widths, Field(description="widths of the hidden layers")] = (128, 128),
     feature_dim: int = 256,
     bins: Annotated[PositiveInt, Field(description="pieces of the embedding of each number")] = 4,
 ) -> nn.Sequential:

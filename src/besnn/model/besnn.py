@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from besnn.checks import check_sizes
 from besnn.errors import InputError
 from besnn.layers import Initialiser
-from besnn.model.class_features import ClassFeatureGenerator, class_moments, kernel_log_probabilities, squared_distances
-from besnn.model.protocol import BatchEnsembled, EvidenceKind, as_batch_ensemble
+from besnn.model.class_features import ClassFeatureGenerator, class_moments, squared_distances
+from besnn.model.protocol import BatchEnsembled, EvidenceKind
 
 LENGTH_SCALE = "length_scale"
 FROZEN_AT_ONCE = 8
@@ -67,14 +67,12 @@ class BESNN(BatchEnsembled):
         length_scale: float = 1.0,
         mirror: bool = False,
     ) -> None:
-        super().__init__()
-        check_sizes(num_classes, feature_dim=feature_dim, noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
-        self.feature_extractor = as_batch_ensemble(feature_extractor, members, norm, init, share)
+        super().__init__(feature_extractor, num_classes, feature_dim, members, norm, init, share, mirror)
+        check_sizes(noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
         self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
         if not 1e-3 <= length_scale <= 1e3:
             raise InputError(f"length_scale={length_scale}: pass a number from 0.001 to 1000")
-        self.num_classes, self.feature_dim, self.members, self.samples = num_classes, feature_dim, members, samples
-        self.length_scale, self.mirror = length_scale, mirror
+        self.samples, self.length_scale = samples, length_scale
         self.register_buffer("class_mean", None)
         self.register_buffer("class_spread", None)
 
@@ -107,10 +105,6 @@ class BESNN(BatchEnsembled):
     def distances(self, x: Tensor) -> Tensor:
         """Return d̄_{n,c}(x), `[members, batch, classes]`."""
         return self.evidence(self.features(x))
-
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the mean kernel over members, normalised over classes, in log space, `[batch, classes]`."""
-        return kernel_log_probabilities(evidence)
 
     @property
     def frozen(self) -> bool:

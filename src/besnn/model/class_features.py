@@ -82,12 +82,3 @@ def squared_distances(features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
     # The same without a tensor [members, batch, classes, d]; it can be neither differentiated twice nor exported.
     distances = torch.cdist(features, mean, compute_mode="donot_use_mm_for_euclid_dist")
     return distances.square_() + spread.unsqueeze(1)
-
-
-def kernel_log_probabilities(distances: Tensor) -> Tensor:
-    """Normalise the members' mean kernel exp(−d̄) over classes, in log space so that distant inputs do not underflow.
-
-    Distances `[members, batch, classes]` give log probabilities `[batch, classes]`.
-    """
-    finite = distances.clamp(max=torch.finfo(distances.dtype).max)  # infinitely far from all classes: uniform, not NaN
-    return torch.log_softmax(torch.logsumexp(-finite, dim=0), dim=-1)

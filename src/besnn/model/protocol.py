@@ -1,12 +1,14 @@
 """The protocol of all methods: trainer, detector and evaluation never ask which method they hold."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
+import torch
 from torch import Tensor, nn
 
-from besnn.checks import check_inputs
+from besnn.checks import check_inputs, check_sizes
 from besnn.errors import InputError
 from besnn.layers import Initialiser, batch_ensemble, members_of, split_members, tile
 
@@ -33,9 +35,13 @@ class OODClassifier(nn.Module, ABC):
     def evidence(self, features: Tensor) -> Tensor:
         """Return distances, logits or log-likelihoods, `[members, batch, classes]`."""
 
-    @abstractmethod
     def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return class probabilities in log space, `[batch, classes]`, normalised over the classes."""
+        """Return class probabilities in log space, `[batch, classes]`, normalised over the classes.
+
+        They are the members' mean kernel for distances, and the members' mean softmax for logits and log-likelihoods (with
+        which it is the posterior under equal priors).
+        """
+        return kernel_log_probabilities(evidence) if self.evidence_kind == "distances" else log_mean_softmax(evidence)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the evidence for a batch, `[members, batch, classes]`."""
@@ -61,10 +67,43 @@ class OODClassifier(nn.Module, ABC):
         """Make `evidence` a deterministic function of its input; for most methods it already is."""
 
 
-class BatchEnsembled(OODClassifier):
-    """A classifier whose `feature_extractor` is a batch ensemble."""
+def kernel_log_probabilities(distances: Tensor) -> Tensor:
+    """Normalise the members' mean kernel exp(−d̄) over classes, in log space so that distant inputs do not underflow.
 
-    feature_dim: int
+    Distances `[members, batch, classes]` give log probabilities `[batch, classes]`.
+    """
+    finite = distances.clamp(max=torch.finfo(distances.dtype).max)  # infinitely far from all classes: uniform, not NaN
+    return torch.log_softmax(torch.logsumexp(-finite, dim=0), dim=-1)
+
+
+def log_mean_softmax(logits: Tensor) -> Tensor:
+    """Compute the log of the members' mean predictive distribution, `[batch, classes]` from `[members, batch, classes]`."""
+    return torch.log_softmax(logits, dim=-1).logsumexp(dim=0) - math.log(logits.shape[0])
+
+
+class BatchEnsembled(OODClassifier):
+    """A classifier whose `feature_extractor` is a batch ensemble; see `BESNN` for the arguments."""
+
+    def __init__(
+        self,
+        feature_extractor: nn.Module,
+        num_classes: int,
+        feature_dim: int,
+        members: int,
+        norm: str,
+        init: Initialiser | None,
+        share: Collection[str | type[nn.Module]],
+        mirror: bool,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_classes, feature_dim=feature_dim)
+        present = members_of(feature_extractor)
+        if present is None:
+            feature_extractor = batch_ensemble(feature_extractor, members, norm=norm, init=init, share=share)
+        elif present != members:
+            raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
+        self.feature_extractor = feature_extractor
+        self.num_classes, self.feature_dim, self.members, self.mirror = num_classes, feature_dim, members, mirror
 
     def features(self, x: Tensor) -> Tensor:
         """Return Φ_n(x) of every member, `[members, batch, d]`, from an untiled batch `[batch, ...]`."""
@@ -83,18 +122,6 @@ class Objective(Protocol):
         self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None
     ) -> dict[str, Tensor]:
         """Return the terms for a batch; `factors` multiplies single terms, and a factor of 0 skips a term."""
-
-
-def as_batch_ensemble(
-    extractor: nn.Module, members: int, norm: str, init: Initialiser | None, share: Collection[str | type[nn.Module]] = ()
-) -> nn.Module:
-    """Return the extractor itself if it is a batch ensemble of that many members, else its conversion."""
-    present = members_of(extractor)
-    if present is None:
-        return batch_ensemble(extractor, members, norm=norm, init=init, share=share)
-    if present != members:
-        raise InputError(f"the feature extractor has {present} members but members={members}: make them equal")
-    return extractor
 
 
 def check_plain(extractor: nn.Module) -> None:

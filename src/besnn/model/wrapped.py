@@ -49,10 +49,6 @@ class WrappedNetwork(OODClassifier):
         """Return the logits."""
         return features
 
-    def log_probabilities(self, evidence: Tensor) -> Tensor:
-        """Return the log softmax of the logits, `[batch, classes]`."""
-        return torch.log_softmax(evidence, dim=-1).squeeze(0)
-
     def file_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the program, if there is one, and what identifies the network."""
         network = self.feature_extractor

@@ -21,13 +21,10 @@ class Source(Protocol):
     """Labelled raw inputs (images as uint8), in batches on a device."""
 
     def __len__(self) -> int:
-        """Return the number of inputs."""
+        """Return the number of inputs, or a bound on it."""
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[LabelledBatch]:
         """Yield the inputs at the indices `order`, batch by batch."""
-
-    def sample(self) -> Tensor:
-        """Return raw inputs `[n, ...]` to compute statistics of, on the CPU: there, results do not depend on the device."""
 
 
 class ArraySource:
@@ -50,7 +47,7 @@ class ArraySource:
             yield self.inputs[indices], self.labels[indices]
 
     def sample(self) -> Tensor:
-        """Return all inputs."""
+        """Return all inputs, to compute statistics of, on the CPU: there, results do not depend on the device."""
         return self.inputs.cpu()
 
 
@@ -72,13 +69,13 @@ class FolderSource:
                 yield torch.from_numpy(np.stack(images)).to(self.device), torch.tensor(labels, device=self.device)
 
     def sample(self, count: int = 2000) -> Tensor:
-        """Return some of the images, drawn at random."""
+        """Return some of the images, drawn at random, likewise."""
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
         inputs, _ = next(self.batches(order[:count], count))
         return inputs.cpu()
 
 
-def open_source(data: Data, device: torch.device) -> Source:
+def open_source(data: Data, device: torch.device) -> ArraySource | FolderSource:
     """Return the source for arrays or for a folder."""
     return ArraySource(data, device) if isinstance(data, Dataset) else FolderSource(data, device)
 

@@ -2,10 +2,9 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from besnn.errors import DataError, InputError, one_line
 from besnn.storage.tensor_file import FileKind, Tensors, read_tensor_file, write_tensor_file
@@ -48,16 +47,14 @@ def load_checkpoint(
 ) -> tuple[Progress, dict[str, Tensors]]:
     """Restore model and optimiser in place; return the progress and the further groups of tensors, on the device."""
     tensors, header = read_tensor_file(path, CHECKPOINT)
-    groups: dict[str, Tensors] = {}
-    for name, value in tensors.items():
-        group, _, rest = name.partition("/")
-        groups.setdefault(group, {})[rest] = value.to(device)
+    groups = _by_prefix({name: value.to(device) for name, value in tensors.items()})
     try:
         progress = Progress(**header["progress"])
         if progress.identity != identity:
             raise InputError(f"checkpoint {path} belongs to another recipe or other data: use another run folder, or delete it")
         model.load_state_dict(groups.pop("model"))
-        _load_optimiser(optimiser, groups.pop("optimiser", {}))
+        state = {int(index): values for index, values in _by_prefix(groups.pop("optimiser", {})).items()}
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
     except (KeyError, TypeError, RuntimeError) as error:
         raise DataError(f"checkpoint {path} does not fit this besnn ({one_line(error)}): {CHECKPOINT.remedy}") from None
     return progress, groups
@@ -68,12 +65,13 @@ def seconds_in(path: Path) -> float:
     return float(read_tensor_file(path, CHECKPOINT)[1]["progress"].get("seconds", 0.0)) if path.exists() else 0.0
 
 
-def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Any]] = {}
+def _by_prefix(tensors: Tensors) -> dict[str, Tensors]:
+    """Group tensors by what stands before the first slash in their names."""
+    groups: dict[str, Tensors] = {}
     for name, value in tensors.items():
-        index, _, key = name.partition("/")
-        state.setdefault(int(index), {})[key] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+        group, _, rest = name.partition("/")
+        groups.setdefault(group, {})[rest] = value
+    return groups
 
 
 @torch.no_grad()

@@ -38,13 +38,13 @@ def _check_mode(network: nn.Module) -> None:
             raise InputError(f"layer {name!r} ({type(module).__name__}) is in training mode: call network.eval() first")
 
 
-def _run(network: nn.Module, x: Tensor) -> Any:
+def _run(network: nn.Module, x: Tensor, problem: str = "", fix: str = "") -> Any:
     try:
         return network(x)
     except Exception as error:  # whatever a network does with inputs that it does not take
-        reason = one_line(error)[:200]
-        advice = "check the shape of the inputs, and the preprocessing or size"
-        raise InputError(f"the network fails on {x.dtype} inputs {list(x.shape)} ({reason}): {advice}") from None
+        problem = problem or f"fails on {x.dtype} inputs {list(x.shape)}"
+        fix = fix or "check the shape of the inputs, and the preprocessing or size"
+        raise InputError(f"the network {problem} ({one_line(error)[:200]}): {fix}") from None
 
 
 def _adapted(network: nn.Module, output: Any, tokens: bool) -> nn.Module:
@@ -75,13 +75,7 @@ def _check_batches(network: nn.Module, x: Tensor, logits: Tensor) -> None:
     if (_run(network, x) - logits).abs().max() > allowed:
         raise InputError("the network returns other logits for the same inputs again: remove what is random in it")
     few = x[: max(1, len(x) // 2)]
-    try:
-        alone = network(few)
-    except Exception as error:
-        reason = one_line(error)[:200]
-        raise InputError(
-            f"the network takes a batch of {len(x)} but not of {len(few)} ({reason}): let it take any batch size"
-        ) from None
+    alone = _run(network, few, f"takes a batch of {len(x)} but not of {len(few)}", "let it take any batch size")
     if alone.shape != logits[: len(few)].shape or (alone - logits[: len(few)]).abs().max() > allowed:
         cause = "BatchNorm in training mode, or a mean over the batch"
         raise InputError(

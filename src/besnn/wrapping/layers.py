@@ -1,8 +1,9 @@
 """Which layers of an unknown network to look at: found by one pass of real inputs, with hooks on every layer."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +33,6 @@ class FoundLayers:
     stages: tuple[str, ...]
     features: str | None
     head: Head | None
-    head_name: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,10 +48,10 @@ def find_layers(network: nn.Module, x: Tensor) -> FoundLayers:
     ('1', '2', '4:input')
     """
     trace = _traced(network, x)
-    features, head, head_name = _classifier(network, trace)
+    features, head = _classifier(network, trace)
     pooled = {name: trace.outputs[name].pooled for name in _stage_ends(network, trace, x)}
-    if head_name is not None and features is not None:
-        pooled[features] = trace.inputs[head_name].pooled
+    if features is not None:
+        pooled[features] = trace.inputs[features.removesuffix(INPUT)].pooled
     names = list(pooled)
     different = [
         name for at, name in enumerate(names) if not any(_same(pooled[name], pooled[later]) for later in names[at + 1 :])
@@ -61,21 +61,20 @@ def find_layers(network: nn.Module, x: Tensor) -> FoundLayers:
         raise InputError(
             "no inner layer of the network can be looked at: name some with layers=, or add a linear layer at its end"
         )
-    return FoundLayers(tuple(stages), features, head, head_name)
+    return FoundLayers(tuple(stages), features, head)
 
 
 def named_layers(network: nn.Module, x: Tensor, names: Sequence[str]) -> FoundLayers:
     """Return the given layers; what goes into the classifier is looked for all the same if it is among them."""
     trace = _traced(network, x)
-    features, head, head_name = _classifier(network, trace)
+    features, head = _classifier(network, trace)
     for name in names:
-        base = name.removesuffix(INPUT)
-        if base not in trace.outputs:
+        if name.removesuffix(INPUT) not in trace.outputs:
             known = ", ".join(trace.outputs) or "none"
             raise InputError(f"layers={name!r}: the network runs no layer of that name that returns numbers; it has {known}")
     stages = tuple(name for name in names if name != features)
     if features in names:
-        return FoundLayers(stages, features, head, head_name)
+        return FoundLayers(stages, features, head)
     vectors = [name for name in names if len(trace.outputs[name.removesuffix(INPUT)].shape) == 2]  # the last one stands in
     return FoundLayers(tuple(name for name in names if name not in vectors[-1:]), vectors[-1] if vectors else None, None)
 
@@ -99,29 +98,19 @@ def _traced(network: nn.Module, x: Tensor) -> _Trace:
     """Run the network and note the last input and output of each layer that takes and returns a batch of numbers."""
     x, trace = x[:EXAMPLES], _Trace()
 
-    def keep(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+    def keep(name: str, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         into, out = first_tensor((*arguments, *keywords.values())), first_tensor(output)
         for values, tensor in ((trace.inputs, into), (trace.outputs, out)):
             values.pop(name, None)
             if _is_batch(out, len(x)) and _is_batch(tensor, len(x)):
                 values[name] = _Seen(tensor.shape, _pooled(tensor).clone())  # the next layer may overwrite it
 
-    with _hooks(network, keep):
+    with ExitStack() as hooks:  # removes them at the end
+        for name, module in network.named_modules():
+            if name:
+                hooks.enter_context(module.register_forward_hook(partial(keep, name), with_kwargs=True))
         trace.logits = network(x)
     return trace
-
-
-@contextmanager
-def _hooks(network: nn.Module, keep: Any) -> Iterator[None]:
-    def hook(name: str) -> Any:
-        return lambda module, arguments, keywords, output: keep(name, arguments, keywords, output)
-
-    handles = [module.register_forward_hook(hook(name), with_kwargs=True) for name, module in network.named_modules() if name]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _stage_ends(network: nn.Module, trace: _Trace, x: Tensor) -> list[str]:
@@ -150,8 +139,8 @@ def _places(shape: torch.Size, x: Tensor) -> tuple[int, ...] | None:
     return None if turned else tuple(shape[2:])
 
 
-def _classifier(network: nn.Module, trace: _Trace) -> tuple[str | None, Head | None, str | None]:
-    """Return the name of what goes into the linear layer that returns the logits, that layer, and its name."""
+def _classifier(network: nn.Module, trace: _Trace) -> tuple[str | None, Head | None]:
+    """Return the name of what goes into the linear layer that returns the logits, and that layer."""
     modules = dict(network.named_modules())
     for name, output in reversed(trace.outputs.items()):
         weight, bias = (getattr(modules[name], each, None) for each in ("weight", "bias"))
@@ -162,8 +151,8 @@ def _classifier(network: nn.Module, trace: _Trace) -> tuple[str | None, Head | N
             continue
         bias = bias if isinstance(bias, Tensor) else weight.new_zeros(len(weight))
         if torch.allclose(into.pooled @ weight.T + bias, out, rtol=1e-3, atol=1e-3 * float(out.abs().max())):
-            return f"{name}{INPUT}", Head(weight, bias), name
-    return None, None, None
+            return f"{name}{INPUT}", Head(weight, bias)
+    return None, None
 
 
 def _pooled(output: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Wrapping a network with data loaders of prepared inputs, as OpenOOD and pytorch-ood have them."""
 
+import importlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -18,6 +19,14 @@ from besnn.wrapping.scores import ScoreFit
 
 HELD_OUT = 1000
 """Inputs that scores are combined against: of the held-out loader, or else the first of the training loader, at most half."""
+
+
+def optional_class(module: str, name: str) -> Any:
+    """Return a class of a library that may not be installed, or else `object`."""
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError:
+        return object
 
 
 def wrap_loader(

@@ -8,6 +8,7 @@ from torch import nn
 
 from besnn.detector import Detector
 from besnn.errors import InputError
+from besnn.layers.folding.fold import INPUT
 from besnn.model import Preprocessing
 from besnn.recipe.build import freeze_weights
 from besnn.recipe.reading import load_recipe, parse_recipe
@@ -35,10 +36,10 @@ def convert(
     x = preprocessing(inputs)
     network, _ = check_network(network, x, preprocessing.form == "tokens")
     found = find_layers(network, x)
-    if found.head is None or found.head_name is None:
+    if found.head is None or found.features is None:
         raise InputError("members need a network that ends in a linear layer: leave members out, or convert it by besnn.layers")
     body = copy.deepcopy(network)
-    parent, _, name = found.head_name.rpartition(".")
+    parent, _, name = found.features.removesuffix(INPUT).rpartition(".")
     setattr(body.get_submodule(parent), name, nn.Identity())
     freeze_weights(body)
     extractor = nn.Sequential(OrderedDict(trunk=body, head=nn.Linear(found.head.weight.shape[1], FEATURES)))

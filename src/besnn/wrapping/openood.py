@@ -1,7 +1,7 @@
 """A besnn score as a postprocessor of OpenOOD 1.5: `Evaluator(net, ..., postprocessor=Postprocessor())`."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,18 +11,12 @@ from torch import Tensor, nn
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
-from besnn.wrapping.loaders import wrap_loader
+from besnn.wrapping.loaders import optional_class, wrap_loader
 
-if TYPE_CHECKING:
-    Base = object
-else:
-    try:
-        from openood.postprocessors import BasePostprocessor as Base  # its evaluator takes nothing else
-    except ImportError:
-        Base = object
+Base = optional_class("openood.postprocessors", "BasePostprocessor")  # its evaluator takes nothing else
 
 
-class Postprocessor(Base):
+class Postprocessor(Base):  # type: ignore[misc,valid-type]  # it is known at run time
     """An OpenOOD `BasePostprocessor`, or, where OpenOOD is not installed, a class with its methods and attributes.
 
     Its confidence is high for known inputs. `setup` fits the score to the training loader, with the validation loader as

@@ -1,7 +1,7 @@
 """pytorch-ood's detectors as besnn's scores, and besnn's as pytorch-ood's detectors."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,18 +10,12 @@ from besnn.detection import Density, Score
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Detector
 from besnn.errors import InputError, NotReadyError
-from besnn.wrapping.loaders import wrap_loader
+from besnn.wrapping.loaders import optional_class, wrap_loader
 
-if TYPE_CHECKING:
-    Base = object
-else:
-    try:
-        from pytorch_ood.api import Detector as Base
-    except ImportError:
-        Base = object
+Base = optional_class("pytorch_ood.api", "Detector")
 
 
-class AsDetector(Base):
+class AsDetector(Base):  # type: ignore[misc,valid-type]  # it is known at run time
     """A besnn score with pytorch-ood's protocol: `fit(loader)`, then `predict(x)`, where larger is stranger."""
 
     requires_fit = True

@@ -1,8 +1,5 @@
 """Fit all scores of a wrapped network to features that are computed once, and choose one on made-up outliers."""
 
-from collections.abc import Iterator
-from typing import Protocol
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,7 +10,7 @@ from besnn.detection.densities import DENSITIES, HEAD_DENSITIES, DensitySettings
 from besnn.detection.score_set import COMBINED
 from besnn.detector import Array, Detector
 from besnn.errors import InputError
-from besnn.training.batches import LabelledBatch
+from besnn.training.batches import Source
 from besnn.training.choose_score import made_up_aurocs
 from besnn.wrapping.layers import FoundLayers
 
@@ -40,16 +37,6 @@ def score_names() -> list[str]:
     return [*evidence, NEIGHBOUR, *GAUSSIANS, *HEAD_DENSITIES, COMBINED]
 
 
-class TrainingInputs(Protocol):
-    """Labelled raw inputs in batches; any `besnn.training.batches.Source` is one."""
-
-    def __len__(self) -> int:
-        """Return the number of inputs, or a bound on it."""
-
-    def batches(self, order: Tensor, batch_size: int) -> Iterator[LabelledBatch]:
-        """Yield the inputs at the indices `order`, batch by batch, on the CPU."""
-
-
 class ScoreFit:
     """The scores of a detector around a wrapped network, fitted to one pass over its training inputs.
 
@@ -60,7 +47,7 @@ class ScoreFit:
     """
 
     def __init__(
-        self, detector: Detector, found: FoundLayers, training: TrainingInputs, held_out: Array | None, memory: int = MEMORY
+        self, detector: Detector, found: FoundLayers, training: Source, held_out: Array | None, memory: int = MEMORY
     ) -> None:
         self.detector, self.found, self.training, self.held_out, self.memory = detector, found, training, held_out, memory
         joined = ["+".join(found.names)] if len(found.names) > 1 else []

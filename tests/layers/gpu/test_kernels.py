@@ -33,6 +33,7 @@ MAPS = {
     "many pixels": ((4, 65, 11, 13), True),
 }
 SHARED = list(MAPS)[-3:]
+ROUNDED = [(name, dtype) for name in ("image per line", *SHARED) for dtype in (torch.float32, torch.bfloat16)]
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +46,10 @@ def interpreted():
         yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
 
-@pytest.fixture(params=[torch.float64, torch.float32, torch.bfloat16], ids=str)
-def dtype(request):
-    return request.param
-
-
-@pytest.fixture(params=MAPS.values(), ids=MAPS.keys())
-def maps(request, dtype):
-    shape, last = request.param
+@pytest.fixture(params=[*((name, torch.float64) for name in MAPS), *ROUNDED], ids=str)
+def maps(request):
+    name, dtype = request.param
+    shape, last = MAPS[name]
     torch.manual_seed(0)
     made = [(3 + 2 * torch.randn(shape, dtype=torch.float64)).to(dtype) for _ in range(3)]
     return [x.contiguous(memory_format=torch.channels_last) for x in made] if last else made
@@ -75,35 +72,27 @@ def assert_close(got, expected, dtype, rounded_to=None):
     torch.testing.assert_close(got.double(), expected, rtol=written, atol=tolerance * max(1.0, float(expected.abs().max())))
 
 
-@pytest.mark.parametrize(("count", "shifted"), [(1, True), (2, False), (3, True)])
-def test_combine(maps, dtype, count, shifted, interpreted):
+def test_combine(maps, interpreted):
     *scales, shift = coefficients(maps[0], 4)
-    if not shifted:
-        shift = None
-    got = interpreted(kernels.combine, list(zip(maps, scales, strict=True))[:count], shift)
-    expected = plain_kernels.combine(list(zip(exact(maps), exact(scales), strict=True))[:count], *exact([shift]))
-    assert got.dtype == dtype
-    assert got.stride() == maps[0].stride()
-    assert_close(got, expected, dtype, rounded_to=dtype)
+    dtype = maps[0].dtype
+    for count, shifted in ((2, None), (3, shift)):
+        got = interpreted(kernels.combine, list(zip(maps, scales, strict=True))[:count], shifted)
+        expected = plain_kernels.combine(list(zip(exact(maps), exact(scales), strict=True))[:count], *exact([shifted]))
+        assert (got.dtype, got.stride()) == (dtype, maps[0].stride())
+        assert_close(got, expected, dtype, rounded_to=dtype)
 
 
-@pytest.mark.parametrize(("centred", "paired"), [(False, False), (True, True)])
-def test_sums(maps, dtype, centred, paired, interpreted):
+def test_sums_and_moments(maps, interpreted):
     a, x, b = maps
-    others = coefficients(x, 1)[0] if centred else None, b if paired else None
-    got = interpreted(kernels.sums, a, x, MEMBERS, *others)
-    expected = plain_kernels.sums(*exact([a, x]), MEMBERS, *exact(others))
-    assert len(got) == (3 if paired else 2)
-    for ours, theirs in zip(got, expected, strict=True):
-        assert ours.shape == (MEMBERS, x.shape[1])
-        assert_close(ours, theirs, dtype)
-
-
-def test_moments(maps, dtype, interpreted):
-    for ours, theirs in zip(
-        interpreted(kernels.moments, maps[0], MEMBERS), plain_kernels.moments(maps[0].double(), MEMBERS), strict=True
-    ):
-        assert_close(ours, theirs, dtype)
+    for others in ((None, None), (coefficients(x, 1)[0], b)):
+        got = interpreted(kernels.sums, a, x, MEMBERS, *others)
+        expected = plain_kernels.sums(*exact([a, x]), MEMBERS, *exact(others))
+        for ours, theirs in zip(got, expected, strict=True):
+            assert ours.shape == (MEMBERS, x.shape[1])
+            assert_close(ours, theirs, x.dtype)
+    moments = interpreted(kernels.moments, x, MEMBERS), plain_kernels.moments(x.double(), MEMBERS)
+    for ours, theirs in zip(*moments, strict=True):
+        assert_close(ours, theirs, x.dtype)
 
 
 @pytest.mark.parametrize("name", SHARED)

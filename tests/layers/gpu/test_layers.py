@@ -9,8 +9,6 @@ from torch.utils._pytree import tree_leaves
 
 from besnn.errors import InputError
 from besnn.layers import BatchEnsembleConv2d, BatchEnsembleConv3d, BatchEnsembleLinear, normal
-from besnn.model import BESNN, fashion_convnet
-from besnn.objective import BESNNObjective
 
 
 @sdpa_kernel(SDPBackend.MATH)  # the one attention that torch differentiates twice
@@ -25,9 +23,8 @@ def step(module, x):
     return {"outputs": outputs, "gradient": of_x, "gradients": gradients, "state": module.state_dict()}
 
 
-@pytest.mark.parametrize("norm", ["shared", "member"])
-def test_networks_give_the_same_as_on_a_gpu(network, norm, as_on_a_gpu):
-    ensemble, x = network.ensemble(norm=norm), network.inputs(6)
+def test_networks_give_the_same_as_on_a_gpu(network, as_on_a_gpu):
+    ensemble, x = network.ensemble(norm="member"), network.inputs(6)
     try:
         expected = step(ensemble, x)
     except RuntimeError as error:
@@ -42,29 +39,6 @@ def test_kernels_are_used_for_maps_only(as_on_a_gpu):
     as_on_a_gpu()
     assert BatchEnsembleConv2d(3, 4, 3, members=2)(torch.rand(4, 3, 5, 5)).grad_fn.name() == "_ScaleShiftBackward"
     assert "_ScaleShift" not in BatchEnsembleLinear(5, 4, members=2)(torch.rand(4, 3, 5)).grad_fn.name()
-
-
-def test_the_objective_is_the_same_as_on_a_gpu(as_on_a_gpu):
-    model = BESNN(fashion_convnet(widths=(4, 4, 4)), 10, 256, members=2, noise_dim=8, hidden_dim=16, norm="member").double()
-    objective = BESNNObjective(entropy_weight=0.1, gradient_weight=1.0)
-    x = torch.randn(6, 1, 28, 28, dtype=torch.float64)
-
-    def results():
-        torch.manual_seed(1)
-        twin = copy.deepcopy(model).train()
-        terms = objective(twin, x, torch.arange(6))
-        sum(terms.values()).backward()
-        return terms, {name: parameter.grad for name, parameter in twin.named_parameters()}, dict(twin.named_buffers())
-
-    terms, gradients, buffers = results()
-    as_on_a_gpu()
-    quick_terms, quick_gradients, quick_buffers = results()
-    largest = max(float(gradient.abs().max()) for gradient in gradients.values() if gradient is not None)
-    assert terms["gradient"] > 0
-    torch.testing.assert_close(quick_terms, terms, rtol=1e-10, atol=0)
-    torch.testing.assert_close(quick_buffers, buffers, rtol=1e-10, atol=1e-12)
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(quick_gradients[name], gradient, rtol=0, atol=1e-10 * largest)
 
 
 @pytest.mark.parametrize("name", ["weight", "r", "s", "bias"])

@@ -48,8 +48,13 @@ def is_rowwise(node: fx.Node, module: nn.Module | None) -> bool:
     """Return whether an operation computes each row by itself and returns one tensor with the same rows."""
     if node.kwargs.get("return_indices") or getattr(module, "return_indices", False):
         return False
+    if isinstance(module, nn.Flatten):
+        return module.start_dim >= 1
     if module is not None:
         return isinstance(module, _ROWWISE_MODULES) and not isinstance(module, MemberBatchNorm)
+    if node.target in ("flatten", torch.flatten):
+        start = node.kwargs.get("start_dim", *node.args[1:2])
+        return isinstance(start, int) and start >= 1
     if _is_reshape(node):
         shape = _new_shape(node)
         return shape[:1] == (-1,) and all(isinstance(size, int) for size in shape)
@@ -60,18 +65,6 @@ def is_view(node: fx.Node) -> bool:
     """Return whether an operation is a view in another shape, given by position; by keyword it may be another dtype."""
     called = node.op == "call_method" and node.target == "view"
     return called and not node.kwargs and not isinstance(node.args[1], torch.dtype)
-
-
-def flattens_rows(node: fx.Node, module: nn.Module | None) -> bool:
-    """Return whether an operation is one of the idioms for `torch.flatten(x, 1)`."""
-    if module is not None:
-        return isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1)
-    if node.target in ("flatten", torch.flatten):
-        return (*node.args[1:], *node.kwargs.items()) in ((1,), (("start_dim", 1),))
-    if _is_reshape(node):
-        shape = _new_shape(node)
-        return shape[1:] == (-1,) and _is_first_size(shape[0], node.args[0])
-    return False
 
 
 def is_size(node: fx.Node) -> bool:
@@ -102,14 +95,3 @@ def _is_reshape(node: fx.Node) -> bool:
 def _new_shape(node: fx.Node) -> tuple[Any, ...]:
     shape = node.args[1:]
     return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-
-
-def _is_first_size(size: Any, tensor: Any) -> bool:
-    """Return whether a node is `tensor.size(0)` or `tensor.shape[0]`."""
-    if not isinstance(size, fx.Node):
-        return False
-    if size.target is operator.getitem:
-        source: Any = size.args[0]
-        index: Any = size.args[1]
-        return index == 0 and isinstance(source, fx.Node) and source.args in ((tensor,), (tensor, "shape"))
-    return size.target == "size" and size.args == (tensor, 0)

@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from besnn.layers.folding.folded_layers import FoldedLinear, fold_layers, member_affines, member_convolutions
-from besnn.layers.folding.operations import flattens_rows, is_rowwise, is_size, is_view, overwrites
+from besnn.layers.folding.operations import is_rowwise, is_size, is_view, overwrites
 from besnn.layers.layer import BatchEnsembleLayer, BatchEnsembleLinear
 from besnn.layers.members import split_members, tile
 from besnn.layers.norm import MemberBatchNorm, is_plain_norm
@@ -85,14 +85,7 @@ class Rewrite:
 
     def _rewrite_plain(self, node: fx.Node, module: nn.Module | None) -> tuple[Value, str | None]:
         """Rewrite an operation without members, in the layout of its arguments where possible."""
-        arguments = node.all_input_nodes
-        layouts = {self.layout[argument] for argument in arguments}
-        if flattens_rows(node, module) and self.layout[arguments[0]] in ("shared", "apart"):
-            values = self.value[arguments[0]]
-            flat = tuple(self.new.call_function(torch.flatten, (value, 1)) for value in values)
-            for new, value in zip(flat, values, strict=True):
-                new.meta.update(value.meta)
-            return flat, self.layout[arguments[0]]
+        layouts = {self.layout[argument] for argument in node.all_input_nodes}
         if layouts == {"shared"} and is_rowwise(node, module):
             return self._copy_of_shared(node, module), "shared"
         if self._stays_apart(node, module):
