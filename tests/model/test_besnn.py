@@ -209,6 +209,18 @@ def test_distances_are_divided_by_the_squared_length_scale(build, length_scale, 
         assert torch.equal(model.distances_to(features, class_features), frozen)
 
 
+def test_on_a_sphere_only_directions_count(build):
+    model, x = build(sphere=True, length_scale=0.3), inputs()
+    raw = model.feature_extractor(tile(x, 3)).unflatten(0, (3, -1))
+    class_features = fresh_class_features(model)
+    torch.testing.assert_close(class_features.norm(dim=-1), torch.ones(3, 4, 8, dtype=torch.float64))
+    cosines = torch.einsum("nbd,ncmd->nbcm", raw / raw.norm(dim=-1, keepdim=True), class_features)
+    torch.testing.assert_close(fresh_distances(model, x), (2 - 2 * cosines).mean(-1) / 0.09)
+    model.freeze_classes(16)
+    evidence, _ = InferenceNetwork(model.float(), Preprocessing((3,), torch.zeros(3), torch.ones(3)))(x.float())
+    torch.testing.assert_close(evidence, model.distances(x.float()), rtol=1e-4, atol=1e-4)
+
+
 def test_weights_belong_to_their_length_scale():
     def model(**settings):
         return BESNN(mlp((2,), (8,), 8), num_classes=2, feature_dim=8, members=2, noise_dim=4, hidden_dim=8, **settings)

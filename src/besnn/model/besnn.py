@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from besnn.checks import check_sizes
 from besnn.errors import InputError
@@ -36,6 +37,8 @@ class BESNN(BatchEnsembled):
         share: layers of a plain extractor that members share; see `besnn.layers.batch_ensemble`.
         length_scale: ℓ; features are divided by it, so the kernel is exp(−d̄ / ℓ²). Features of many dimensions start far from
             all classes, where the kernel is zero; a larger ℓ brings them within its reach.
+        sphere: compare directions: scale features and class features to length 1. Squared distances are then 2 − 2 cos, at most
+            4, so ℓ² should be about 0.1.
         mirror: in evaluation, give every second member mirror images, left to right; for images whose mirror images belong to
             the same class, and a network trained with them.
 
@@ -66,15 +69,24 @@ class BESNN(BatchEnsembled):
         share: Collection[str | type[nn.Module]] = (),
         length_scale: float = 1.0,
         mirror: bool = False,
+        sphere: bool = False,
     ) -> None:
         super().__init__(feature_extractor, num_classes, feature_dim, members, norm, init, share, mirror)
         check_sizes(noise_dim=noise_dim, hidden_dim=hidden_dim, samples=samples)
-        self.generator = ClassFeatureGenerator(num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init)
+        self.sphere = sphere
+        self.generator = ClassFeatureGenerator(
+            num_classes, feature_dim, members, noise_dim, hidden_dim, class_scale, init, sphere
+        )
         if not 1e-3 <= length_scale <= 1e3:
             raise InputError(f"length_scale={length_scale}: pass a number from 0.001 to 1000")
         self.samples, self.length_scale = samples, length_scale
         self.register_buffer("class_mean", None)
         self.register_buffer("class_spread", None)
+
+    def feature_rows(self, rows: Tensor) -> Tensor:
+        """Return Φ of rows `[members · batch, ...]`, as `[members, batch, d]`."""
+        features = super().feature_rows(rows)
+        return F.normalize(features, dim=-1) if self.sphere else features
 
     def class_features(self, samples: int | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Draw class features E, `[members, classes, samples, d]`; M samples unless given."""
@@ -99,6 +111,8 @@ class BESNN(BatchEnsembled):
         return self._distances(features, *class_moments(class_features))
 
     def _distances(self, features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        if self.sphere:  # once more, for a network that scores inputs, which has the extractor only
+            features = F.normalize(features, dim=-1)
         distances = squared_distances(features, mean, spread)
         return distances if self.length_scale == 1 else distances / self.length_scale**2
 

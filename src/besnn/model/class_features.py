@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from besnn.layers import BatchEnsembleLinear, Initialiser
 
@@ -12,7 +13,7 @@ class ClassFeatureGenerator(nn.Module):
     """Two batch-ensemble linear layers from (one-hot class, noise) to features: e_{n,c,m} = Ψ_n(onehot_c, ε_m).
 
     `class_scale` is the value of the one in the one-hot vector. A plain 1 is lost among hundreds of noise values of its size,
-    and training makes no progress in its first epochs.
+    and training makes no progress in its first epochs. With `sphere`, features have length 1.
     """
 
     def __init__(
@@ -24,9 +25,11 @@ class ClassFeatureGenerator(nn.Module):
         hidden_dim: int,
         class_scale: float = 10.0,
         init: Initialiser | None = None,
+        sphere: bool = False,
     ) -> None:
         super().__init__()
         self.num_classes, self.noise_dim, self.class_scale, self.members = num_classes, noise_dim, class_scale, members
+        self.sphere = sphere
         self.hidden = BatchEnsembleLinear(num_classes + noise_dim, hidden_dim, members=members, init=init)
         self.output = BatchEnsembleLinear(hidden_dim, feature_dim, members=members, init=init)
 
@@ -38,7 +41,8 @@ class ClassFeatureGenerator(nn.Module):
         assert layer.bias is not None
         # each member's weights are small beside so many rows, to which r and s would otherwise be applied
         features = torch.baddbmm(layer.bias[:, None, :].to(rows.dtype), rows, layer.member_weights().mT)
-        return features.unflatten(1, hidden.shape[1:3])  # type: ignore[no-any-return]
+        features = features.unflatten(1, hidden.shape[1:3])
+        return F.normalize(features, dim=-1) if self.sphere else features
 
     def _hidden(self, noise: Tensor, classes: slice) -> Tensor:
         """Apply the first layer, `[members, classes, samples, hidden]`.

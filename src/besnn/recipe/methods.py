@@ -32,6 +32,7 @@ class BESNNConfig(EnsembleConfig):
     samples: PositiveInt = Field(64, description="M, the class features drawn per class at each step")
     class_scale: PositiveFloat = Field(10.0, description="value of the one in the generator's one-hot class")
     length_scale: PositiveFloat = Field(1.0, description="ℓ, which divides features before distances are computed")
+    sphere: bool = Field(False, description="compare directions: features and class features of length 1")
     norm: Norm = "shared"
     fast_weights: FastWeights = "normal:0.25"
     entropy_weight: Weight = Field(1.0, description="λ1, of the entropy regulariser")
@@ -47,7 +48,7 @@ class BESNNConfig(EnsembleConfig):
 
     def build(self, make_backbone: MakeBackbone, num_classes: int, feature_dim: int) -> tuple[OODClassifier, Objective]:
         """Build the model and its objective."""
-        own = {"members", "noise_dim", "hidden_dim", "samples", "class_scale", "length_scale", "norm", "mirror"}
+        own = {"members", "noise_dim", "hidden_dim", "samples", "class_scale", "length_scale", "sphere", "norm", "mirror"}
         fast = initialiser(self.fast_weights)
         model = BESNN(make_backbone(), num_classes, feature_dim, init=fast, **self.model_dump(include=own))
         objective = BESNNObjective(**self.model_dump(include={field.name for field in fields(BESNNObjective)} - own))
