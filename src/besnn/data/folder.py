@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -26,6 +26,7 @@ DECODE_THREADS = min(8, os.cpu_count() or 1)
 _LOOKED_AT = 200  # images whose size is looked at
 _LISTED = 50  # unreadable images that a message names
 
+S = TypeVar("S")
 T = TypeVar("T")
 ReadPixels: TypeAlias = Callable[[], Pixels]
 """Reads one image, `uint8 [c, h, w]`."""
@@ -123,9 +124,7 @@ class StreamingFolder:
             except OSError as error:  # among them DataError
                 return None, "", one_line(error)
 
-        with ThreadPoolExecutor(DECODE_THREADS) as pool:
-            for start in range(0, len(self), 256):  # in chunks, so that finished images do not pile up
-                yield from pool.map(read, self.files[start : start + 256])
+        return chain.from_iterable(in_threads(read, self.files, 256))
 
     def _left_out(self, errors: dict[int, str]) -> str:
         return f"{self._unreadable(errors)}: they are left out" if errors else ""
@@ -209,14 +208,19 @@ def image_batches(images: Iterable[tuple[str, ReadPixels]], spec: ImageSpec, bat
         except DataError as error:
             return name, np.zeros(spec.shape, np.uint8), writable(str(error))
 
-    def gather(results: Iterable[tuple[str, Pixels, str]]) -> Batch:
+    def gather(results: list[tuple[str, Pixels, str]]) -> Batch:
         names, pixels, errors = zip(*results, strict=True)
         return Batch(list(names), np.stack(pixels), list(errors))
 
-    images = iter(images)
+    return map(gather, in_threads(read, images, batch_size))
+
+
+def in_threads(function: Callable[[S], T], items: Iterable[S], size: int) -> Iterator[list[T]]:
+    """Apply a function in a few threads; yield lists of `size` results, while those of the next list are computed."""
+    items = iter(items)
     with ThreadPoolExecutor(DECODE_THREADS) as pool:
-        started = (pool.map(read, chunk) for chunk in iter(lambda: list(islice(images, batch_size)), []))
-        yield from map(gather, one_ahead(started))
+        started = (pool.map(function, chunk) for chunk in iter(lambda: list(islice(items, size)), []))
+        yield from map(list, one_ahead(started))
 
 
 def one_ahead(started: Iterator[T]) -> Iterator[T]:
