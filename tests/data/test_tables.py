@@ -52,12 +52,6 @@ def test_the_class_column_and_the_features_can_be_named(tmp_path):
     assert loaded.class_names == ("9", "10")
 
 
-def test_without_a_class_column_there_are_no_labels(tmp_path):
-    loaded = load_file(write(tmp_path, "x,y\n1,2\n"))
-    assert loaded.labels is None
-    assert loaded.feature_names == ("x", "y")
-
-
 @pytest.mark.parametrize(
     "text",
     [

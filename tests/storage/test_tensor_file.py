@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
-from besnn import BESNN, Detector
+from besnn import Detector
 from besnn.errors import DataError
 from besnn.storage.tensor_file import MODEL_FILE, FileKind, read_tensor_file, write_tensor_file
 from besnn.training.fit import fit_detector
@@ -86,7 +85,7 @@ def test_a_file_can_be_read_while_others_take_its_place(path, tmp_path):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        found = [read_tensor_file(path, KIND) for _ in range(1000)]
+        found = [read_tensor_file(path, KIND) for _ in range(300)]
     finally:
         done.set()
         writer.join()
@@ -222,17 +221,6 @@ def test_a_detector_with_mirror_images_is_restored(method, tiny_recipe, stripes,
     assert not np.allclose(other[1], one[1], rtol=1e-5)
     mirrored = plain.predict(stripes.inputs[..., ::-1]).member_probabilities
     np.testing.assert_allclose(other[1], mirrored[1], rtol=1e-5)
-
-
-def test_a_wrapped_network_with_mirror_images_is_restored(tiny_recipe, stripes, tmp_path):
-    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
-    settings = "method.mirror=true", "training.augment.flip=true", "training.epochs=1", "data.calibration=0.4"
-    detector = fit_detector(tiny_recipe(*settings), stripes, feature_extractor=network).detector
-    detector.save(tmp_path / "model.safetensors")
-    alike = BESNN(network, num_classes=2, feature_dim=4, members=2, noise_dim=4, hidden_dim=8)
-    loaded = Detector.load(tmp_path / "model.safetensors", alike)
-    assert loaded.model.mirror
-    assert np.array_equal(loaded.score(stripes.inputs), detector.score(stripes.inputs))
 
 
 def test_mirror_must_be_true_or_false(tiny_recipe, stripes, tmp_path):

@@ -37,17 +37,15 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Measure a model on known data and on data that it should flag."""
-    from besnn.cli.loading import check_data, check_output, load_detector, require_model
-    from besnn.errors import InputError
+    from besnn.cli.loading import check_data, check_output, check_page, load_detector, require_model
 
     require_model(model)
-    if report is not None and report.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--report {str(report)!r}: its name must end in .html")
     specs = dict.fromkeys([*unknown, *(more_unknown or [])])
     check_data(known, *specs, quiet=quiet)
-    for option, written in {"--json": json, "--report": report}.items():
-        if written is not None:
-            check_output(option, written, model, known, *specs)
+    if json is not None:
+        check_output("--json", json, model, known, *specs)
+    if report is not None:
+        check_page("--report", report, model, known, *specs)
     from besnn.evaluation.explained import card
     from besnn.evaluation.report import write_report
     from besnn.training.record import write_record

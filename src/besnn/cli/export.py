@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from besnn.cli.options import Json, Model, Quiet
+from besnn.cli.options import Fdr, Json, Model, Quiet
 from besnn.cli.output import announce
 
 
@@ -24,12 +24,7 @@ def export(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The file to write. (default: MODEL.onnx or MODEL.pt2)"),
     ] = None,
-    fdr: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATE", help="Flag so that on average at most this share of a batch's flags is false. (default: alpha)"
-        ),
-    ] = None,
+    fdr: Fdr = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

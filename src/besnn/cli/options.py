@@ -54,6 +54,13 @@ DATA_HELP = "a built-in name (besnn data list), a folder of images, an .npz, a .
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as besnn train writes it.")]
 Data = Annotated[str, typer.Argument(metavar="DATA", help=f"{DATA_HELP.capitalize()}.", autocompletion=complete_data)]
+Alpha = Annotated[float, typer.Option("--alpha", metavar="RATE", help="The share of known inputs that may be flagged.")]
+_DELTA_HELP = "Hold alpha with probability 1 - delta over the draw of held-out data. (default: on average)"
+Delta = Annotated[float | None, typer.Option("--delta", metavar="RATE", help=_DELTA_HELP)]
+_FDR_HELP = "Flag so that on average at most this share of all flags is false. (default: alpha)"
+Fdr = Annotated[float | None, typer.Option("--fdr", metavar="RATE", help=_FDR_HELP)]
+NewModel = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")]
+Where = Annotated[Engine, typer.Option("--engine", help="Where to run: on this machine, or on a Ray cluster.")]
 Label = Annotated[
     str | None,
     typer.Option("--label", metavar="COLUMN", help="The class column of a table. (default: the one of training, else `label`)"),

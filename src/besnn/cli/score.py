@@ -11,10 +11,12 @@ from besnn.cli.options import (
     DataDir,
     Device,
     Engine,
+    Fdr,
     Json,
     Label,
     Model,
     Quiet,
+    Where,
     check_engine,
     complete_data,
 )
@@ -39,7 +41,7 @@ def score(
         str,
         typer.Option("--output", "-o", metavar="PATH", help="A .parquet, .csv or .jsonl; on Ray, a folder or its address."),
     ],
-    engine: Annotated[Engine, typer.Option(help="Where to run: in this process, or on a Ray cluster.")] = Engine.LOCAL,
+    engine: Where = Engine.LOCAL,
     address: Address = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes on Ray. (default: one per core or GPU)", min=1)
@@ -47,10 +49,7 @@ def score(
     gpus_per_worker: Annotated[
         float | None, typer.Option(metavar="N", help="GPUs per process, such as 0.5. (default: 0)", min=0)
     ] = None,
-    fdr: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="Flag so that on average at most this share of all flags is false. (default: alpha)"),
-    ] = None,
+    fdr: Fdr = None,
     explain: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a page that says why inputs are not known, as one HTML file. (default: none)"),
@@ -68,7 +67,7 @@ def score(
     a row that says why.
     """
     from besnn.batch import require_table_path, score_file
-    from besnn.cli.loading import check_data, check_output, label_of, load_detector, require_model
+    from besnn.cli.loading import check_data, check_output, check_page, label_of, load_detector, require_model
     from besnn.data.sources import count_inputs
     from besnn.errors import InputError
 
@@ -78,9 +77,7 @@ def score(
         if given is not None and engine is Engine.RAY:
             raise InputError(f"{option} needs all inputs in one process: leave out --engine ray")
     if explain is not None:
-        if explain.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"--explain {str(explain)!r}: its name must end in .html")
-        check_output("--explain", explain, source, model, output)
+        check_page("--explain", explain, source, model, output)
     if fdr is not None and not 0 < fdr < 1:
         raise InputError(f"--fdr {fdr:g} is not a share: choose it between 0 and 1, such as 0.1")
     if engine is Engine.LOCAL:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, Address, DataDir, Device, Engine, Model, Quiet, check_engine, complete_data
+from besnn.cli.options import DATA_HELP, Address, DataDir, Device, Engine, Model, Quiet, Where, check_engine, complete_data
 from besnn.cli.output import note
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def serve(
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a limit, such as deadline_seconds=5; repeatable."),
     ] = None,
     device: Device = "auto",
-    engine: Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")] = Engine.LOCAL,
+    engine: Where = Engine.LOCAL,
     address: Address = None,
     replicas: Annotated[
         int | None, typer.Option(metavar="N", help="Processes on Ray, each with the model. (default: 1)", min=1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.inspect import facts_of, in_words
-from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data, complete_method
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, NewModel, Quiet, complete_data, complete_method
 from besnn.cli.output import FAILED, announce, command_line, count, note, training_progress
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def train(
             autocompletion=complete_data,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")],
+    output: NewModel,
     start: Annotated[
         Path | None,
         typer.Option(
@@ -86,7 +86,7 @@ def train(
     Training, the score that recognises unknown inputs, and calibration use different parts of the data. Settings are applied in
     this order: the recipe, --method, --quick or --thorough, the other options, --set.
     """
-    from besnn.cli.loading import check_label, check_output, choose_recipe, setting
+    from besnn.cli.loading import check_label, check_output, choose_recipe, load_for, setting
 
     check_output("--output", output, what)
     check_label(what, label, overrides or [])
@@ -108,7 +108,10 @@ def train(
     run_folder = run_folder or output.with_name(f"{output.name}.run")
     _check_run(run_folder, resume, restart, quiet)
     check_output("--output", output, *filter(None, (recipe.data.source, recipe.backbone.weights)))
-    data = _load(recipe, data_dir, skip_bad, quiet) if detector is None else _load_more(recipe, detector, data_dir, skip_bad)
+    if detector is None:
+        data = _load(recipe, data_dir, skip_bad, quiet)
+    else:
+        data = load_for(detector, recipe.data.source, "train", recipe.data.label, data_dir, skip_bad)
     from besnn.training import make_fabric  # slow to import, so everything that can be wrong so far has been checked
 
     fabric = make_fabric(recipe.training.precision, device, devices, strategy)
@@ -164,16 +167,6 @@ def _load(recipe: "Recipe", data_dir: Path | None, skip_bad: bool, quiet: bool) 
     if recipe.data.classes is None:
         require_classes(data)  # sooner than training would, which takes seconds to import
     return data
-
-
-def _load_more(recipe: "Recipe", detector: "Detector", data_dir: Path | None, skip_bad: bool) -> "Data":
-    """Load data to go on with, in the form that the model takes."""
-    from besnn.batch import image_spec
-    from besnn.data import load
-
-    source, image = recipe.data.source, image_spec(detector)
-    columns = detector.encoding or detector.feature_names or None
-    return load(source, data_dir=data_dir, label=recipe.data.label, image=image, columns=columns, skip_bad=skip_bad)
 
 
 def _image_spec(recipe: "Recipe") -> "ImageSpec | None":

@@ -101,15 +101,12 @@ def _group(
 
 def _training_data(detector: "Detector", source: str | None, data_dir: Path | None) -> "Dataset":
     """Load what a model was trained on, or other data to add classes to, in the form that the model takes."""
-    from besnn.batch import image_spec
-    from besnn.data import keep_classes, load
+    from besnn.cli.loading import label_of, load_for
+    from besnn.data import keep_classes
     from besnn.errors import InputError
 
-    recipe = detector.recipe
-    if source is None and recipe is None:
+    spec = detector.recipe.data.source if source is None and detector.recipe is not None else source
+    if spec is None:
         raise InputError("the model does not say what it was trained on: give its training data with --data")
-    spec = source or (recipe.data.source if recipe is not None else "")
-    label = recipe.data.label if recipe is not None else "label"
-    columns = detector.encoding or detector.feature_names or None
-    data = load(spec, data_dir=data_dir, split="train", label=label, image=image_spec(detector), columns=columns)
+    data = load_for(detector, spec, "train", label_of(detector), data_dir)
     return keep_classes(data, detector.class_names) if set(data.class_names) - set(detector.class_names) else data

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from besnn.cli.inspect import facts_of, in_words
-from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, Alpha, DataDir, Delta, Device, Json, NewModel, Quiet, complete_data
 from besnn.cli.output import announce, command_line, note
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def wrap(
             metavar="NETWORK", help="A torch.export program (.pt2), an .onnx graph, or a table of embeddings (.parquet, .csv)."
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")],
+    output: NewModel,
     data: Annotated[
         str | None,
         typer.Argument(metavar="[DATA]", help=f"Labelled data of its classes: {DATA_HELP}.", autocompletion=complete_data),
@@ -36,11 +36,8 @@ def wrap(
         str | None,
         typer.Option(metavar="DATA", help="Data that the network was not trained on. (default: a fifth of DATA is held out)"),
     ] = None,
-    alpha: Annotated[float, typer.Option(metavar="RATE", help="The share of known inputs that may be flagged.")] = 0.05,
-    delta: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="Hold alpha with probability 1 - delta over held-out data. (default: on average)"),
-    ] = None,
+    alpha: Alpha = 0.05,
+    delta: Delta = None,
     score: Annotated[
         str, typer.Option(metavar="NAME", help="The score that decides; auto takes the best one on made-up outliers.")
     ] = "auto",
