@@ -42,7 +42,7 @@ def files(tmp_path, points):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
-@pytest.mark.parametrize("batch_size", [1, 7, 4096, 50_000])
+@pytest.mark.parametrize("batch_size", [1, 7, 50_000])
 def test_a_table_streams_whole_and_in_order(files, points, suffix, batch_size):
     if batch_size == 1:
         batches = stream(files[suffix], batch_size=1, columns=3)

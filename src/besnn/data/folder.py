@@ -162,10 +162,7 @@ def suitable_size(folder: Path) -> int:
     Larger ones take longer and seldom help where there are only hundreds of images. The headers of some of the images tell.
     """
     files = [path for path in list_files(folder) if _is_image(path)]
-    sides = []
-    for path in files[:: len(files) // _LOOKED_AT + 1]:
-        with suppress(DataError):  # decoding the images will list all that cannot be read
-            sides.append(min(image_spec_of(path).shape[1:]))
+    sides = [min(spec.shape[1:]) for _, spec in _specs(files[:: len(files) // _LOOKED_AT + 1])]
     return 64 if sides and np.median(sides) > 48 else 32
 
 
@@ -242,15 +239,19 @@ def _is_image(path: Path) -> bool:
 
 def _common_spec(files: Sequence[Path]) -> ImageSpec:
     """Return the size that all readable images have; RGB if any of them has colour."""
-    specs: dict[Path, ImageSpec] = {}
-    for path in files:
-        with suppress(DataError):  # decoding the images will list all that cannot be read
-            specs[path] = image_spec_of(path)
+    specs = list(_specs(files))
     if not specs:
         raise DataError(f"{files[0]} and all other images beside it cannot be read: save them again as PNG or JPEG")
-    first, common = next(iter(specs.items()))
-    for path, spec in specs.items():
+    first, common = specs[0]
+    for path, spec in specs:
         if spec.size != common.size:
             sizes = f"{first.name} is {common}, {path.name} is {spec}"
             raise DataError(f"images differ in size ({sizes}): choose a size to bring them to")
-    return ImageSpec(common.size, channels=max(spec.channels for spec in specs.values()))
+    return ImageSpec(common.size, channels=max(spec.channels for _, spec in specs))
+
+
+def _specs(files: Iterable[Path]) -> Iterator[tuple[Path, ImageSpec]]:
+    """Yield the images whose header can be read, with their size and channels; decoding will list the others."""
+    for path in files:
+        with suppress(DataError):
+            yield path, image_spec_of(path)
