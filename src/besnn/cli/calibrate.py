@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from besnn.cli.inspect import facts_of, guarantee, labels_in_words
-from besnn.cli.options import Alpha, Data, DataDir, Delta, Device, Json, Label, Model, Quiet
+from besnn.cli.options import Alpha, Data, DataDir, Delta, Device, Json, Label, Model, Quiet, option
 from besnn.cli.output import announce
 
 
@@ -28,9 +28,9 @@ def calibrate(
     ] = False,
     label_alpha: Annotated[
         float | None,
-        typer.Option(
-            metavar="RATE",
-            help="The share of accepted inputs whose label set may miss their class. (default: 0.05 if DATA is enough for it)",
+        option(
+            "RATE",
+            "The share of accepted inputs whose label set may miss their class. (default: 0.05 if DATA is enough for it)",
         ),
     ] = None,
     label_sets: Annotated[
@@ -38,14 +38,11 @@ def calibrate(
     ] = LabelSets.LEAST_AMBIGUOUS,
     max_error: Annotated[
         float | None,
-        typer.Option(
-            metavar="RATE",
-            help="Be sure of as many labels as possible, with at most this share wrong. (default: not promised; delta: 0.1)",
+        option(
+            "RATE", "Be sure of as many labels as possible, with at most this share wrong. (default: not promised; delta: 0.1)"
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The model file to write. (default: MODEL)")
-    ] = None,
+    output: Annotated[Path | None, option("FILE", "The model file to write. (default: MODEL)", "--output", "-o")] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",

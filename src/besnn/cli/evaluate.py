@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, DataDir, Device, Label, Model, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, DataDir, Device, Label, Model, Quiet, complete_data, option
 from besnn.cli.output import announce, counting_progress, note
 
 if TYPE_CHECKING:
@@ -18,19 +18,13 @@ STANDARD_OUTPUT = Path("-")
 
 def evaluate(
     model: Model,
-    known: Annotated[
-        str,
-        typer.Option("--in", metavar="DATA", help=f"Labelled known data: {DATA_HELP}.", autocompletion=complete_data),
-    ],
+    known: Annotated[str, option("DATA", f"Labelled known data: {DATA_HELP}.", "--in", autocompletion=complete_data)],
     unknown: Annotated[
-        list[str],
-        typer.Option("--out", metavar="DATA", help="Data that should be flagged; repeatable.", autocompletion=complete_data),
+        list[str], option("DATA", "Data that should be flagged; repeatable.", "--out", autocompletion=complete_data)
     ],
     more_unknown: Annotated[list[str] | None, typer.Argument(metavar="[DATA ...]", help="More sets for --out.")] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - for standard output.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write a report as one HTML file.")] = None,
+    json: Annotated[Path | None, option("FILE", "Write all figures as JSON; - for standard output.", "--json")] = None,
+    report: Annotated[Path | None, option("FILE", "Write a report as one HTML file.", "--report")] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",

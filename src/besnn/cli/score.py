@@ -11,7 +11,6 @@ from besnn.cli.options import (
     DataDir,
     Device,
     Engine,
-    Fdr,
     Json,
     Label,
     Model,
@@ -19,6 +18,7 @@ from besnn.cli.options import (
     Where,
     check_engine,
     complete_data,
+    option,
 )
 from besnn.cli.output import announce, count, counting_progress, note
 
@@ -37,22 +37,16 @@ def score(
             autocompletion=complete_data,
         ),
     ],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="PATH", help="A .parquet, .csv or .jsonl; on Ray, a folder or its address."),
-    ],
+    output: Annotated[str, option("PATH", "A .parquet, .csv or .jsonl; on Ray, a folder or its address.", "--output", "-o")],
     engine: Where = Engine.LOCAL,
     address: Address = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes on Ray. (default: one per core or GPU)", min=1)
+    workers: Annotated[int | None, option("N", "Processes on Ray. (default: one per core or GPU)", min=1)] = None,
+    gpus_per_worker: Annotated[float | None, option("N", "GPUs per process, such as 0.5. (default: 0)", min=0)] = None,
+    fdr: Annotated[
+        float | None, option("RATE", "Flag so that on average at most this share of all flags is false. (default: alpha)")
     ] = None,
-    gpus_per_worker: Annotated[
-        float | None, typer.Option(metavar="N", help="GPUs per process, such as 0.5. (default: 0)", min=0)
-    ] = None,
-    fdr: Fdr = None,
     explain: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page that says why inputs are not known, as one HTML file. (default: none)"),
+        Path | None, option("FILE", "Write a page that says why inputs are not known, as one HTML file. (default: none)")
     ] = None,
     label: Label = None,
     data_dir: DataDir = None,
@@ -73,9 +67,9 @@ def score(
 
     ray_options = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}
     check_engine(engine, "data", device, ray_options)
-    for option, given in {"--fdr": fdr, "--explain": explain}.items():
+    for name, given in {"--fdr": fdr, "--explain": explain}.items():
         if given is not None and engine is Engine.RAY:
-            raise InputError(f"{option} needs all inputs in one process: leave out --engine ray")
+            raise InputError(f"{name} needs all inputs in one process: leave out --engine ray")
     if explain is not None:
         check_page("--explain", explain, source, model, output)
     if fdr is not None and not 0 < fdr < 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.inspect import facts_of, in_words
-from besnn.cli.options import DATA_HELP, DataDir, Device, Json, NewModel, Quiet, complete_data, complete_method
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, NewModel, Quiet, complete_data, complete_method, option
 from besnn.cli.output import FAILED, announce, command_line, count, note, training_progress
 
 if TYPE_CHECKING:
@@ -43,40 +43,30 @@ def train(
         ),
     ] = None,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Change any setting, such as training.epochs=5; repeatable."),
+        list[str] | None, option("FIELD=VALUE", "Change any setting, such as training.epochs=5; repeatable.", "--set")
     ] = None,
     method: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"Another method, such as softmax. {_RECIPES}", autocompletion=complete_method),
+        str | None, option("NAME", f"Another method, such as softmax. {_RECIPES}", autocompletion=complete_method)
     ] = None,
-    members: Annotated[int | None, typer.Option(metavar="N", help=f"The number of ensemble members. {_RECIPES}")] = None,
-    epochs: Annotated[
-        int | None, typer.Option(metavar="N", help=f"The number of passes over the data, after any pretraining. {_RECIPES}")
-    ] = None,
+    members: Annotated[int | None, option("N", f"The number of ensemble members. {_RECIPES}")] = None,
+    epochs: Annotated[int | None, option("N", f"The number of passes over the data, after any pretraining. {_RECIPES}")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Train for a quarter of the recipe's epochs: a first look.")] = False,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Train for four times the recipe's epochs: more accurate, and slower.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(metavar="N", help=f"The same seed gives the same model. {_RECIPES}")] = None,
-    alpha: Annotated[
-        float | None, typer.Option(metavar="RATE", help=f"The share of known inputs that may be flagged. {_RECIPES}")
-    ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The class column of a table. (default: label)")] = None,
+    seed: Annotated[int | None, option("N", f"The same seed gives the same model. {_RECIPES}")] = None,
+    alpha: Annotated[float | None, option("RATE", f"The share of known inputs that may be flagged. {_RECIPES}")] = None,
+    label: Annotated[str | None, option("COLUMN", "The class column of a table. (default: label)")] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out images and rows that cannot be read, and say how many.")
     ] = False,
     data_dir: DataDir = None,
-    run_folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The folder for checkpoints and logs. (default: OUTPUT.run)")
-    ] = None,
+    run_folder: Annotated[Path | None, option("FOLDER", "The folder for checkpoints and logs. (default: OUTPUT.run)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run; the model is the same.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Start again where a stopped run was, and drop that run.")] = False,
     device: Device = "auto",
-    devices: Annotated[int, typer.Option(metavar="N", help="The number of devices, or of processes on the CPU.", min=1)] = 1,
-    strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="How several devices share the work, by Lightning's names.")
-    ] = "auto",
+    devices: Annotated[int, option("N", "The number of devices, or of processes on the CPU.", min=1)] = 1,
+    strategy: Annotated[str, option("NAME", "How several devices share the work, by Lightning's names.")] = "auto",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all terms of the loss for every epoch.")] = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Label, Model, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Label, Model, Quiet, complete_data, option
 from besnn.cli.output import announce, command_line, count
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def triage(
     source: Annotated[
         str, typer.Argument(metavar="INPUTS", help=f"What was scored: {DATA_HELP}.", autocompletion=complete_data)
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder of the groups.")],
+    output: Annotated[Path, option("FOLDER", "The folder of the groups.", "--output", "-o")],
     apply: Annotated[
         bool, typer.Option("--apply", help="Write training and calibration data from the groups that were named.")
     ] = False,
@@ -30,7 +30,7 @@ def triage(
             help="With --apply, the data to add the new classes to. (default: what the model was trained on)",
         ),
     ] = None,
-    smallest: Annotated[int, typer.Option(metavar="N", help="The smallest group.", min=2)] = 10,
+    smallest: Annotated[int, option("N", "The smallest group.", min=2)] = 10,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
