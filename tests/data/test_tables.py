@@ -259,6 +259,9 @@ def test_a_forgotten_class_column_is_pointed_out(tmp_path, one_line):
         load_file(path)
     one_line(caught, "has no column 'label'", "column 'my kind' holds no numbers", "--label 'my kind'")
     assert load_file(path, label="my kind").class_names == ("setosa", "virginica")
+    path.write_text("width,height\n")
+    with pytest.raises(DataError, match="has no rows"):
+        load_file(path)
     path.write_text("width,height\n1,2\n,4\n")  # a bad cell is not a class column
     with pytest.raises(DataError, match="column 'width' is empty"):
         load_file(path)

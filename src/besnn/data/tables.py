@@ -50,7 +50,7 @@ class Csv:
     def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
         """Yield all rows in order; a row with too few or too many cells has an error."""
         ragged: dict[int, str] = {}
-        start = 0
+        start, has_decimal_commas = 0, _separator(path) == ";"
         with _open_csv(path, _wanted(columns, label), ragged) as reader:
             nothing = pa.RecordBatch.from_pylist([], schema=reader.schema)  # before ragged rows at the end
             for cells in chain(reader, [nothing]):
@@ -61,8 +61,9 @@ class Csv:
                         break
                     here[row - start] = ragged.pop(row)
                     end += 1
-                numbers = _with_decimal_points(cells) if _separator(path) == ";" else cells
-                yield _insert(rows_from_cells(numbers, columns, label), here)
+                if end > start:
+                    cells = _with_decimal_points(cells) if has_decimal_commas else cells
+                    yield _insert(rows_from_cells(cells, columns, label), here)
                 start = end
 
 
