@@ -2,6 +2,7 @@ import contextlib
 import io
 import itertools
 import re
+from unittest import mock
 
 import pytest
 
@@ -9,14 +10,20 @@ from besnn.cli.app import run
 from besnn.demo import SomeEpochs
 from besnn.detector import Detector
 from besnn.evaluation import binomial_interval
+from besnn.training import load_recipe
 
 
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory):
-    """The folder and the output of a run of the demo."""
+    """The folder and the output of a run of the demo, with half the epochs, which is enough for what it shows."""
     folder = tmp_path_factory.mktemp("demo") / "made"
     said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    epochs = {"two-moons": 90, "digits": 10}
+
+    def shorter(name, overrides=()):
+        return load_recipe(name, [*overrides, f"training.epochs={epochs[name]}"])
+
+    with contextlib.redirect_stdout(said), mock.patch("besnn.demo.load_recipe", shorter):
         assert run(["demo", "--output", str(folder)]) == 0
     return folder, said.getvalue()
 

@@ -10,7 +10,8 @@ import pytest
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-PLAIN = {"guide-images.md": ["--set", "pretraining.epochs=1"], "guide-table.md": []}
+SMALL = ["training.epochs=1", "pretraining.epochs=1", "backbone.channels=4"]
+OPTIONS = {"guide-images.md": [f"--set={setting}" for setting in SMALL], "guide-table.md": ["--epochs=1"]}
 
 
 @pytest.mark.no_cover
@@ -22,15 +23,12 @@ def test_a_guide_can_be_followed(besnn, tmp_path, monkeypatch, guide):
     for number, (kind, text) in enumerate(blocks):
         if kind == "python":
             script = tmp_path / f"block{number}.py"
-            script.write_text(
-                text.replace('load_recipe("images")', 'load_recipe("images", ["training.epochs=1", "pretraining.epochs=1"])')
-            )
+            script.write_text(text.replace('load_recipe("images")', f'load_recipe("images", {SMALL})'))
             runpy.run_path(str(script))
         for line in text.splitlines() if kind == "sh" else ():
             program, *arguments = shlex.split(line)
             assert program == "besnn"
-            hurry = ["--epochs", "1", *PLAIN[guide]] if arguments[0] == "train" else []
-            outcome = besnn(*arguments, *hurry)
+            outcome = besnn(*arguments, *(OPTIONS[guide] if arguments[0] == "train" else []))
             assert outcome.code == 0, outcome.err
     assert (tmp_path / "report.html").exists()
     assert (tmp_path / "model.safetensors").exists()

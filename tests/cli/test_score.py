@@ -102,15 +102,6 @@ def test_a_folder_with_images_and_other_files(besnn, tmp_path, stripes_model, st
     assert rows["same.png"]["score"] == pytest.approx(expected.score[0], rel=1e-4)  # in another batch, so rounded otherwise
 
 
-def test_a_single_image_and_an_npz(besnn, tmp_path, stripes_model, stripes, stripe_folder):
-    file = next(iter((stripe_folder / "upright").iterdir()))
-    assert besnn("score", stripes_model, file, "-o", tmp_path / "one.jsonl").code == 0
-    assert [row["input"] for row in read(tmp_path / "one.jsonl")] == [file.name]
-    np.savez(tmp_path / "images.npz", images=stripes.inputs)
-    assert besnn("score", stripes_model, tmp_path / "images.npz", "-o", tmp_path / "all.jsonl").code == 0
-    assert len(read(tmp_path / "all.jsonl")) == len(stripes)
-
-
 def test_built_in_sets_are_scored_by_their_test_split(besnn, tmp_path, moons_model):
     assert besnn("score", moons_model, "two-moons", "-o", tmp_path / "scores.csv", "-q").code == 0
     expected = Detector.load(moons_model).predict(two_moons(1000, seed=1).inputs)

@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from pathlib import Path
 
@@ -76,8 +75,6 @@ def test_wrong_use_is_one_line_and_code_2(besnn, moons_model: Path, launched, ar
     assert not launched
 
 
-def test_without_its_extra_it_names_the_extra(moons_model: Path):
-    program = "import sys; sys.modules['prometheus_client'] = None; from besnn.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", program, "serve", str(moons_model)], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "besnn: the service needs the extra `serve`: pip install 'besnn[serve]'\n"
+def test_without_its_extra_it_names_the_extra(besnn, moons_model: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    assert besnn("serve", moons_model) == (2, "", "besnn: the service needs the extra `serve`: pip install 'besnn[serve]'\n")

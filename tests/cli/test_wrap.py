@@ -19,6 +19,7 @@ from besnn.model.program import save_program
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
     """A network that tells stripes by their direction, in a file."""
+    torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
     path = tmp_path_factory.mktemp("network") / "stripes.pt2"
     path.write_bytes(save_program(network, torch.rand(3, 1, 8, 8)))

@@ -15,12 +15,6 @@ def letters(labels=(0, 1, 2, 1, 0), names=("a", "b", "c")):
     return Dataset(inputs, None if names is None else np.array(labels, np.int64), names or (), name="letters")
 
 
-def test_images_are_distinguished_from_tables():
-    images = Dataset(np.zeros((2, 1, 4, 4), np.uint8), None, (), name="images")
-    assert (len(images), images.is_image) == (2, True)
-    assert not letters().is_image
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -123,12 +117,6 @@ def test_every_part_has_each_class_in_its_share(sizes, share, seed):
     for label, size in enumerate(sizes):
         slack = 0.5 + size * len(sizes) / (2 * rows)
         assert abs(np.sum(labels[part] == label) - size * count / rows) <= slack + 1e-9
-
-
-def test_equal_classes_are_split_equally():
-    labels = np.tile(np.arange(10), 30)
-    part, _ = split_indices(300, [0.5], seed=3, labels=labels)
-    assert np.bincount(labels[part]).tolist() == [15] * 10
 
 
 def test_the_seed_determines_the_parts():

@@ -132,6 +132,13 @@ def test_blocks_do_not_matter_and_the_description_is_complete(rows, cut):
         np.testing.assert_allclose(found.inputs, whole.rows(cells).inputs, rtol=1e-4, atol=1e-4)
 
 
+def test_numbers_before_the_first_word_of_a_category_are_words_too():
+    survey = Survey(["code"])
+    for block in (["1", "2"], ["a", "b", "a"]):
+        survey.rows(pa.RecordBatch.from_pydict({"code": block}))
+    assert survey.encoding()[0].columns[0].words == ("1", "2", "a", "b")
+
+
 def test_a_frame_without_a_column_is_refused(table):
     with pytest.raises(InputError, match="lacks column 'age': it has x"):
         frame_rows(pa.table({"x": [1]}), load(table).encoding)

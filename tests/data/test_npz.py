@@ -87,6 +87,7 @@ BAD = {
     "no header": {"X": b"hello"},
     "half a header": {"X": npy(POINTS)[:20]},
     "a huge promise": {"X": npy(POINTS).replace(b"(6, 3)", b"(9999999999, 3)").replace(b" " * 8, b"", 1)},
+    "a header that claims four gigabytes": {"X": b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 100_000},
     "a later version": {"X": npy(np.zeros(1, [("\u00e4", "f4")]), version=(3, 0))},
     "four channels": {"images": npy(np.zeros((2, 8, 8, 4), np.uint8))},
 }
@@ -126,9 +127,6 @@ def stored_header(shape, descr="<f4", fortran_order=False):
     return file.getvalue()
 
 
-HUGE_HEADER = b"\x93NUMPY\x02\x00\xff\xff\xff\xff"  # that claims four gigabytes
-
-
 @pytest.mark.parametrize("fortran_order", [False, True])
 @pytest.mark.parametrize(
     ("shape", "data", "message"),
@@ -138,22 +136,16 @@ HUGE_HEADER = b"\x93NUMPY\x02\x00\xff\xff\xff\xff"  # that claims four gigabytes
         ((10**12, 1000), bytes(1000), "holds 1,000 bytes, where its shape .* needs 4,000,000,000,000,000"),
         ((4, 250_000_000), bytes(1000), "holds 1,000 bytes"),
         ((2, 3), bytes(25), "holds 25 bytes"),
-        ((100_000, 1000), bytes(400_000_000), "unpacks from .* to 400,000,.* bytes, as no real data does"),
+        ((1000, 1000), bytes(4_000_000), "unpacks from .* to 4,000,.* bytes, as no real data does"),
     ],
 )
-def test_a_size_that_cannot_be_is_refused_before_anything_is_unpacked(path, shape, data, message, fortran_order):
+def test_a_size_that_cannot_be_is_refused_before_anything_is_unpacked(path, shape, data, message, fortran_order, monkeypatch):
+    monkeypatch.setattr("besnn.data.npz.SMALL", 2**20)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("X.npy", stored_header(shape, fortran_order=fortran_order) + data)
     for read in (load_file, lambda file: list(stream_file(file)), Npz().count):
         with pytest.raises((DataError, ValueError), match=message):
             read(path)
-
-
-def test_a_header_that_claims_any_length_is_refused(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("X.npy", HUGE_HEADER + b" " * 1_000_000)
-    with pytest.raises(DataError, match="cannot be read"):
-        load_file(path)
 
 
 def test_wide_rows_are_read_a_few_at_a_time(path, monkeypatch):

@@ -51,12 +51,6 @@ def test_inputs_are_counted_without_being_read(sources):
     assert count_inputs("digits") == count_inputs("digits:test") == 359
 
 
-def test_a_table_for_a_model_of_images_is_refused_before_it_is_read(tmp_path):
-    (tmp_path / "words.csv").write_text("x,kind\n1,good\n")
-    with pytest.raises(InputError, match=r"words.csv is a table, where images \(grey 4x4\) are expected"):
-        load(tmp_path / "words.csv", image=ImageSpec(4, 1))
-
-
 def test_images_are_brought_to_the_requested_size(sources):
     spec = ImageSpec(8, channels=3)
     for name in (sources / "images", sources / "pictures.npz", "digits:test"):
@@ -77,8 +71,6 @@ WRONG = [
     ("arrays.npz", {"columns": ["x", "y", "z"]}, "a table of 2 columns, where a table of 3 columns is expected"),
     ("pictures.npz", {"columns": ["x"]}, "holds images, where a table of 1 columns is expected"),
     ("images", {"columns": ["x"]}, "holds images"),
-    ("table.csv", {"columns": ["x", "z"]}, "lacks column 'z'"),
-    ("table.csv", {"label": "species"}, "no column 'species'"),
 ]
 
 

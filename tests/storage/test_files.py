@@ -1,7 +1,5 @@
 import os
 import stat
-import subprocess
-import sys
 import threading
 import time
 
@@ -116,28 +114,6 @@ def test_abandoned_files_of_the_same_name_go_when_it_is_written_again(tmp_path):
     with atomic_path(tmp_path / "a[1].txt") as partial:
         partial.write_text("whole")
     assert names(tmp_path) == [".a[1]-young.partial.txt", ".b-old.partial.txt", "a[1].txt"]
-
-
-def test_what_a_killed_writer_left_goes_when_the_file_is_written_again(tmp_path):
-    code = "import os, sys, time; from besnn.storage.files import atomic_path\n"
-    code += "with atomic_path(sys.argv[1]) as partial: partial.write_text('half'); print(flush=True); time.sleep(60)"
-    writers = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "a.txt")], stdout=subprocess.PIPE) for _ in range(2)
-    ]
-    for writer in writers:
-        writer.stdout.readline()
-        writer.stdout.close()
-    killed, living = writers
-    killed.kill()
-    killed.wait()
-    assert len(names(tmp_path)) == 2
-    with atomic_path(tmp_path / "a.txt") as partial:
-        partial.write_text("whole")
-    left = names(tmp_path)
-    living.kill()
-    living.wait()
-    assert len(left) == 2  # the file, and what the living writer writes
-    assert f"-{living.pid}-" in left[0]
 
 
 def test_the_folder_is_synced_after_the_file_has_its_name(tmp_path, monkeypatch):

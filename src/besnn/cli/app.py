@@ -17,7 +17,7 @@ from besnn.cli.export import export
 from besnn.cli.help import Command
 from besnn.cli.inspect import inspect
 from besnn.cli.monitor import monitor
-from besnn.cli.options import Quiet
+from besnn.cli.options import Quiet, option
 from besnn.cli.output import exit_code_of
 from besnn.cli.recipes import recipes
 from besnn.cli.score import score
@@ -29,7 +29,7 @@ from besnn.version import __version__
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write to.")] = Path("demo"),
+    output: Annotated[Path, option("FOLDER", "The folder to write to.", "--output", "-o")] = Path("demo"),
     quiet: Quiet = False,
 ) -> None:
     """Show what besnn does on two small data sets, in a minute or two.

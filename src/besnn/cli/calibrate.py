@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from besnn.cli.inspect import facts_of, guarantee, labels_in_words
-from besnn.cli.options import Data, DataDir, Device, Json, Label, Model, Quiet
+from besnn.cli.options import Alpha, Data, DataDir, Delta, Device, Json, Label, Model, Quiet, option
 from besnn.cli.output import announce
 
 
@@ -21,19 +21,16 @@ class LabelSets(StrEnum):
 def calibrate(
     model: Model,
     data: Data,
-    alpha: Annotated[float, typer.Option(metavar="RATE", help="The share of known inputs that may be flagged.")] = 0.05,
-    delta: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="Hold alpha with probability 1 - delta over the draw of DATA. (default: on average)"),
-    ] = None,
+    alpha: Alpha = 0.05,
+    delta: Delta = None,
     per_class: Annotated[
         bool, typer.Option("--per-class", help="Keep every promise for the inputs of each predicted class.")
     ] = False,
     label_alpha: Annotated[
         float | None,
-        typer.Option(
-            metavar="RATE",
-            help="The share of accepted inputs whose label set may miss their class. (default: 0.05 if DATA is enough for it)",
+        option(
+            "RATE",
+            "The share of accepted inputs whose label set may miss their class. (default: 0.05 if DATA is enough for it)",
         ),
     ] = None,
     label_sets: Annotated[
@@ -41,14 +38,11 @@ def calibrate(
     ] = LabelSets.LEAST_AMBIGUOUS,
     max_error: Annotated[
         float | None,
-        typer.Option(
-            metavar="RATE",
-            help="Be sure of as many labels as possible, with at most this share wrong. (default: not promised; delta: 0.1)",
+        option(
+            "RATE", "Be sure of as many labels as possible, with at most this share wrong. (default: not promised; delta: 0.1)"
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The model file to write. (default: MODEL)")
-    ] = None,
+    output: Annotated[Path | None, option("FILE", "The model file to write. (default: MODEL)", "--output", "-o")] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
@@ -63,9 +57,10 @@ def calibrate(
     """
     from besnn.cli.loading import check_data, check_output, load_detector, load_known, require_model
 
+    target = output or model
     require_model(model)
     check_data(data, quiet=quiet)
-    check_output("--output", output or model)
+    check_output("--output", target)
     detector = load_detector(model, device=device)
     dataset = load_known(detector, data, label=label, data_dir=data_dir)
     detector.calibrate(
@@ -79,7 +74,6 @@ def calibrate(
         max_error=max_error,
     )
     detector.provenance["calibration_data"] = {"name": dataset.name, "data": dataset.hashes, "data_note": dataset.note}
-    target = output or model
     detector.save(target)
     facts = facts_of(detector)
     announce(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, DataDir, Device, Label, Model, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, DataDir, Device, Label, Model, Quiet, complete_data, option
 from besnn.cli.output import announce, counting_progress, note
 
 if TYPE_CHECKING:
@@ -18,36 +18,28 @@ STANDARD_OUTPUT = Path("-")
 
 def evaluate(
     model: Model,
-    known: Annotated[
-        str,
-        typer.Option("--in", metavar="DATA", help=f"Labelled known data: {DATA_HELP}.", autocompletion=complete_data),
-    ],
+    known: Annotated[str, option("DATA", f"Labelled known data: {DATA_HELP}.", "--in", autocompletion=complete_data)],
     unknown: Annotated[
-        list[str],
-        typer.Option("--out", metavar="DATA", help="Data that should be flagged; repeatable.", autocompletion=complete_data),
+        list[str], option("DATA", "Data that should be flagged; repeatable.", "--out", autocompletion=complete_data)
     ],
     more_unknown: Annotated[list[str] | None, typer.Argument(metavar="[DATA ...]", help="More sets for --out.")] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - for standard output.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write a report as one HTML file.")] = None,
+    json: Annotated[Path | None, option("FILE", "Write all figures as JSON; - for standard output.", "--json")] = None,
+    report: Annotated[Path | None, option("FILE", "Write a report as one HTML file.", "--report")] = None,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Measure a model on known data and on data that it should flag."""
-    from besnn.cli.loading import check_data, check_output, load_detector, require_model
-    from besnn.errors import InputError
+    from besnn.cli.loading import check_data, check_output, check_page, load_detector, require_model
 
     require_model(model)
-    if report is not None and report.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--report {str(report)!r}: its name must end in .html")
     specs = dict.fromkeys([*unknown, *(more_unknown or [])])
     check_data(known, *specs, quiet=quiet)
-    for option, written in {"--json": json, "--report": report}.items():
-        if written is not None:
-            check_output(option, written, model, known, *specs)
+    if json is not None:
+        check_output("--json", json, model, known, *specs)
+    if report is not None:
+        check_page("--report", report, model, known, *specs)
     from besnn.evaluation.explained import card
     from besnn.evaluation.report import write_report
     from besnn.training.record import write_record

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from besnn.cli.options import Json, Model, Quiet
+from besnn.cli.options import Json, Model, Quiet, option
 from besnn.cli.output import announce
 
 
@@ -21,14 +21,11 @@ def export(
     model: Model,
     form: Annotated[Format, typer.Option("--format", help="A file for ONNX Runtime, or a torch.export program.")] = Format.ONNX,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The file to write. (default: MODEL.onnx or MODEL.pt2)"),
+        Path | None, option("FILE", "The file to write. (default: MODEL.onnx or MODEL.pt2)", "--output", "-o")
     ] = None,
     fdr: Annotated[
         float | None,
-        typer.Option(
-            metavar="RATE", help="Flag so that on average at most this share of a batch's flags is false. (default: alpha)"
-        ),
+        option("RATE", "Flag so that on average at most this share of a batch's flags is false. (default: alpha)"),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,

@@ -38,6 +38,13 @@ def check_output(option: str, output: Path | str, *read: Path | str) -> None:
         raise InputError(f"{option} {output} cannot be written to {parent}: {reason}; give another path")
 
 
+def check_page(option: str, path: Path, *read: Path | str) -> None:
+    """Refuse the name of a page that is not one of HTML, or that cannot be written."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{option} {str(path)!r}: its name must end in .html")
+    check_output(option, path, *read)
+
+
 def require_model(path: Path) -> None:
     """Refuse a path that is not a file."""
     if path.is_dir():
@@ -87,14 +94,19 @@ def check_label(spec: str, label: str | None, overrides: Iterable[str]) -> None:
 
 
 def load_inputs(detector: "Detector", spec: str, *, label: str | None, data_dir: Path | None) -> Dataset:
-    """Load data in the form that a detector takes: the test split of a built-in set, unless another one is named."""
+    """Load data to answer for; a table's class column is the one of training unless named."""
     kind = kind_of_data(spec)
     if label is None:
         label = label_of(detector)
         if kind is Kind.TABLE and label not in column_names(Path(spec)):
             label = "label"  # a table without the training table's class column needs no labels
-    columns = detector.encoding or detector.feature_names or None
-    return load(spec, data_dir=data_dir, split="test", label=label, image=image_spec(detector), columns=columns)
+    return load_for(detector, spec, "test", label, data_dir)
+
+
+def load_for(detector: "Detector", spec: str, split: str, label: str, data_dir: Path | None, skip_bad: bool = False) -> Dataset:
+    """Load data in the form that a detector takes: that split of a built-in set, unless another one is named."""
+    image, columns = image_spec(detector), detector.encoding or detector.feature_names or None
+    return load(spec, data_dir=data_dir, split=split, label=label, image=image, columns=columns, skip_bad=skip_bad)
 
 
 def load_known(detector: "Detector", spec: str, *, label: str | None, data_dir: Path | None) -> Dataset:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import Json, Quiet
+from besnn.cli.options import Json, Quiet, option
 from besnn.cli.output import announce, count
 
 if TYPE_CHECKING:
@@ -16,20 +16,14 @@ if TYPE_CHECKING:
 
 def monitor(
     scores: Annotated[
-        Path,
-        typer.Argument(metavar="SCORES", help="A file that besnn score wrote, rows in the order of the stream."),
+        Path, typer.Argument(metavar="SCORES", help="A file that besnn score wrote, rows in the order of the stream.")
     ],
     model: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL", help="The model that made the scores, to compare them with its calibration scores."),
+        Path | None, option("MODEL", "The model that made the scores, to compare them with its calibration scores.")
     ] = None,
-    alarm_level: Annotated[float, typer.Option(metavar="L", help="A false alarm has a probability of at most 1/L.")] = 100.0,
-    window: Annotated[
-        int, typer.Option(metavar="N", help="How many recent inputs the rate of unknown ones is measured over.")
-    ] = 1000,
-    state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file that keeps the stream, to continue it; needs --model.")
-    ] = None,
+    alarm_level: Annotated[float, option("L", "A false alarm has a probability of at most 1/L.")] = 100.0,
+    window: Annotated[int, option("N", "How many recent inputs the rate of unknown ones is measured over.")] = 1000,
+    state: Annotated[Path | None, option("FILE", "A file that keeps the stream, to continue it; needs --model.")] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +13,11 @@ class Engine(StrEnum):
 
     LOCAL = "local"
     RAY = "ray"
+
+
+def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
+    """Return an option that takes a value; unless given, its name is that of the parameter."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
 
 
 def complete_data(incomplete: str) -> list[str]:
@@ -46,7 +51,7 @@ def check_engine(engine: Engine, library: Literal["data", "serve"], device: str,
         require_ray(library)
         if device != "auto":
             raise InputError(f"--device {device} is for this machine: on Ray, use {list(ray_options)[-1]}")
-    elif given := [option for option, value in ray_options.items() if value is not None]:
+    elif given := [name for name, value in ray_options.items() if value is not None]:
         raise InputError(f"{given[0]} is for Ray: add --engine ray, or leave it out")
 
 
@@ -54,20 +59,18 @@ DATA_HELP = "a built-in name (besnn data list), a folder of images, an .npz, a .
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as besnn train writes it.")]
 Data = Annotated[str, typer.Argument(metavar="DATA", help=f"{DATA_HELP.capitalize()}.", autocompletion=complete_data)]
-Label = Annotated[
-    str | None,
-    typer.Option("--label", metavar="COLUMN", help="The class column of a table. (default: the one of training, else `label`)"),
+Alpha = Annotated[float, option("RATE", "The share of known inputs that may be flagged.")]
+Delta = Annotated[
+    float | None, option("RATE", "Hold alpha with probability 1 - delta over the draw of held-out data. (default: on average)")
 ]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="FOLDER", help="The folder of built-in sets. (default: $BESNN_DATA, else the cache)"),
-]
+NewModel = Annotated[Path, option("FILE", "The model file to write.", "--output", "-o")]
+Where = Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")]
+Label = Annotated[str | None, option("COLUMN", "The class column of a table. (default: the one of training, else `label`)")]
+DataDir = Annotated[Path | None, option("FOLDER", "The folder of built-in sets. (default: $BESNN_DATA, else the cache)")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else, on standard output.")]
-_DEVICE_HELP = "Where to compute; auto takes a GPU if there is one."
 Device = Annotated[
-    str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", help=_DEVICE_HELP, autocompletion=complete_device)
+    str,
+    option("auto|cpu|cuda[:N]|mps", "Where to compute; auto takes a GPU if there is one.", autocompletion=complete_device),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Address = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="The Ray cluster. (default: $RAY_ADDRESS, else one on this machine)")
-]
+Address = Annotated[str | None, option("HOST:PORT", "The Ray cluster. (default: $RAY_ADDRESS, else one on this machine)")]

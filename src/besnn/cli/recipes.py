@@ -1,18 +1,17 @@
 """`besnn recipes`: the recipes that come with besnn, and the reference of all their settings."""
 
 import json as json_format
-import types
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from besnn.cli.options import Json
 from besnn.cli.output import announce
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
+Schema: TypeAlias = dict[str, Any]
+"""A section as JSON Schema describes it."""
 
 _INTRODUCTION = """\
 # Recipe reference
@@ -52,82 +51,60 @@ def recipes(
 
 def recipe_reference() -> str:
     """Return every setting of a recipe with its type, default and meaning, as Markdown."""
+    from besnn.recipe import METHODS
+    from besnn.recipe.config import backbone_class
     from besnn.training import Recipe
 
-    return "\n".join([_INTRODUCTION, *_sections("", Recipe)])
+    whole, backbone = Recipe.model_json_schema(), backbone_class().model_json_schema()
+    methods = [method.model_json_schema() for method in METHODS.values()]
+    choices: dict[str, list[Schema]] = {}
+    for schema in (whole, backbone, *methods):
+        choices |= {name: [section] for name, section in schema.get("$defs", {}).items()}
+    choices |= {"MethodConfig": methods, "BackboneConfig": [backbone]}  # as the registries have them
+    return "\n".join([_INTRODUCTION, *_sections("", whole, choices)])
 
 
-def _sections(path: str, model: "type[BaseModel]") -> Iterator[str]:
-    """Yield the table of a section's settings, then the tables of the sections within it."""
+def _sections(path: str, schema: Schema, choices: Mapping[str, list[Schema]]) -> Iterator[str]:
+    """Yield the table of a section's settings, then the tables of the sections within it, of which there may be several."""
     yield f"## {path or 'The recipe'}\n"
-    yield f"{_first_paragraph(model)}\n"
+    yield f"{_first_paragraph(schema)}\n"
     yield "| setting | type | default | meaning |"
     yield "| --- | --- | --- | --- |"
-    inner: list[tuple[str, type[BaseModel]]] = []
-    for name, field in model.model_fields.items():
+    inner: list[tuple[str, Schema]] = []
+    for name, field in schema["properties"].items():
         full = f"{path}.{name}" if path else name
-        sections = _models_in(field.annotation)
-        inner += [(_inner_path(full, field, section, len(sections) > 1), section) for section in sections]
-        kind = " ".join([_words(field.annotation), *_bounds(field.metadata)])
-        meaning = field.description or (_first_paragraph(sections[0]) if len(sections) == 1 else "")
-        yield f"| `{name}` | {kind} | {_default(field, bool(sections))} | {meaning} |"
+        sections = choices[found.group(1)] if (found := re.search(r"#/\$defs/(\w+)", str(field))) else []
+        for section in sections:
+            term = ".TERM" if field.get("type") == "object" else ""
+            which = f", where its name is {section['properties']['name']['default']}" if len(sections) > 1 else ""
+            inner.append((f"{full}{term}{which}", section))
+        meaning = field.get("description") or (_first_paragraph(sections[0]) if len(sections) == 1 else "")
+        default = "required" if name in schema.get("required", ()) else ""
+        if "default" in field and (not sections or field["default"] is None):
+            value = field["default"]
+            default = f"`{value if isinstance(value, str) else json_format.dumps(value)}`"
+        yield f"| `{name}` | {_words(field)} | {default} | {meaning} |"
     yield ""
     for inner_path, section in inner:
-        yield from _sections(inner_path, section)
+        yield from _sections(inner_path, section, choices)
 
 
-def _inner_path(full: str, field: "FieldInfo", section: "type[BaseModel]", is_choice: bool) -> str:
-    if is_choice:
-        return f"{full}, where its name is {section.model_fields['name'].default}"
-    return f"{full}.TERM" if get_origin(field.annotation) is dict else full
-
-
-def _models_in(annotation: Any) -> "list[type[BaseModel]]":
-    """Return the sections that a type allows, as the registries of methods and backbones have them."""
-    from besnn.recipe import METHODS, MethodConfig
-    from besnn.recipe.config import BackboneConfig, backbone_class
-
-    if annotation is MethodConfig:
-        return list(METHODS.values())
-    if annotation is BackboneConfig:
-        return [backbone_class()]
-    return [each for each in (annotation, *get_args(annotation)) if hasattr(each, "model_fields")]
-
-
-def _bounds(marks: Iterable[object]) -> Iterator[str]:
-    """Yield the bounds in a type's metadata, such as `≥ 0`."""
-    for mark in marks:
-        yield from _bounds(getattr(mark, "metadata", ()))
-        for sign, attribute in (("≥", "ge"), (">", "gt"), ("≤", "le"), ("<", "lt")):
-            if (value := getattr(mark, attribute, None)) is not None:
-                yield f"{sign} {value}"
-
-
-def _words(annotation: Any) -> str:
+def _words(field: Schema) -> str:
     """Return a type in the words of a YAML user."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if _models_in(annotation):
-        return "by term" if origin is dict else "section"
-    if origin is Literal:
-        return " or ".join(f"`{value}`" for value in arguments)
-    if origin in (Union, types.UnionType):
-        return " or ".join(_words(each) for each in arguments)
-    if origin is tuple:
-        return "list" if arguments[-1] is Ellipsis else f"list of {len(arguments)}"
-    if hasattr(annotation, "__metadata__"):  # Annotated
-        return " ".join([_words(annotation.__origin__), *_bounds(annotation.__metadata__)])
-    names = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null"}
-    return names[annotation]
+    if "$ref" in str(field):
+        return "by term" if field.get("type") == "object" else "section"
+    if "anyOf" in field:
+        return " or ".join(map(_words, field["anyOf"]))
+    if choices := field.get("enum", [field["const"]] if "const" in field else []):
+        return " or ".join(f"`{value}`" for value in choices)
+    words = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list"}
+    kind: str = field["type"]
+    kind = words.get(kind, kind)
+    if "maxItems" in field and field.get("minItems") == field["maxItems"]:
+        kind += f" of {field['maxItems']}"
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    return " ".join([kind, *(f"{sign} {field[bound]:g}" for bound, sign in bounds.items() if bound in field)])
 
 
-def _default(field: "FieldInfo", is_section: bool) -> str:
-    if field.is_required():
-        return "required"
-    if is_section and field.default is not None:
-        return ""
-    value = field.default
-    return f"`{value if isinstance(value, str) else json_format.dumps(value)}`"
-
-
-def _first_paragraph(model: "type[BaseModel]") -> str:
-    return " ".join((model.__doc__ or "").split("\n\n")[0].split())
+def _first_paragraph(schema: Schema) -> str:
+    return " ".join(schema.get("description", "").split("\n\n")[0].split())

@@ -15,8 +15,10 @@ from besnn.cli.options import (
     Label,
     Model,
     Quiet,
+    Where,
     check_engine,
     complete_data,
+    option,
 )
 from besnn.cli.output import announce, count, counting_progress, note
 
@@ -35,25 +37,16 @@ def score(
             autocompletion=complete_data,
         ),
     ],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="PATH", help="A .parquet, .csv or .jsonl; on Ray, a folder or its address."),
-    ],
-    engine: Annotated[Engine, typer.Option(help="Where to run: in this process, or on a Ray cluster.")] = Engine.LOCAL,
+    output: Annotated[str, option("PATH", "A .parquet, .csv or .jsonl; on Ray, a folder or its address.", "--output", "-o")],
+    engine: Where = Engine.LOCAL,
     address: Address = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes on Ray. (default: one per core or GPU)", min=1)
-    ] = None,
-    gpus_per_worker: Annotated[
-        float | None, typer.Option(metavar="N", help="GPUs per process, such as 0.5. (default: 0)", min=0)
-    ] = None,
+    workers: Annotated[int | None, option("N", "Processes on Ray. (default: one per core or GPU)", min=1)] = None,
+    gpus_per_worker: Annotated[float | None, option("N", "GPUs per process, such as 0.5. (default: 0)", min=0)] = None,
     fdr: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="Flag so that on average at most this share of all flags is false. (default: alpha)"),
+        float | None, option("RATE", "Flag so that on average at most this share of all flags is false. (default: alpha)")
     ] = None,
     explain: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page that says why inputs are not known, as one HTML file. (default: none)"),
+        Path | None, option("FILE", "Write a page that says why inputs are not known, as one HTML file. (default: none)")
     ] = None,
     label: Label = None,
     data_dir: DataDir = None,
@@ -68,19 +61,17 @@ def score(
     a row that says why.
     """
     from besnn.batch import require_table_path, score_file
-    from besnn.cli.loading import check_data, check_output, label_of, load_detector, require_model
+    from besnn.cli.loading import check_data, check_output, check_page, label_of, load_detector, require_model
     from besnn.data.sources import count_inputs
     from besnn.errors import InputError
 
     ray_options = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}
     check_engine(engine, "data", device, ray_options)
-    for option, given in {"--fdr": fdr, "--explain": explain}.items():
+    for name, given in {"--fdr": fdr, "--explain": explain}.items():
         if given is not None and engine is Engine.RAY:
-            raise InputError(f"{option} needs all inputs in one process: leave out --engine ray")
+            raise InputError(f"{name} needs all inputs in one process: leave out --engine ray")
     if explain is not None:
-        if explain.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"--explain {str(explain)!r}: its name must end in .html")
-        check_output("--explain", explain, source, model, output)
+        check_page("--explain", explain, source, model, output)
     if fdr is not None and not 0 < fdr < 1:
         raise InputError(f"--fdr {fdr:g} is not a share: choose it between 0 and 1, such as 0.1")
     if engine is Engine.LOCAL:

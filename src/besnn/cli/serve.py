@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, Address, DataDir, Device, Engine, Model, Quiet, check_engine, complete_data
+from besnn.cli.options import (
+    DATA_HELP,
+    Address,
+    DataDir,
+    Device,
+    Engine,
+    Model,
+    Quiet,
+    Where,
+    check_engine,
+    complete_data,
+    option,
+)
 from besnn.cli.output import note
 
 if TYPE_CHECKING:
@@ -15,48 +27,35 @@ if TYPE_CHECKING:
 
 def serve(
     model: Model,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address to listen on; the default is for this machine only.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", help="The port to listen on; 0 takes any free one.", min=0, max=65535)
-    ] = 8000,
-    workers: Annotated[
-        int, typer.Option(metavar="N", help="Processes, each with the model; one that dies is replaced.", min=1)
-    ] = 1,
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Holds the token that clients must send.")] = None,
+    host: Annotated[str, option("ADDRESS", "The address to listen on; the default is for this machine only.")] = "127.0.0.1",
+    port: Annotated[int, option("N", "The port to listen on; 0 takes any free one.", min=0, max=65535)] = 8000,
+    workers: Annotated[int, option("N", "Processes, each with the model; one that dies is replaced.", min=1)] = 1,
+    token_file: Annotated[Path | None, option("FILE", "Holds the token that clients must send.")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen on a public address without a token: anyone may use the service.")
     ] = False,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Another accepted host name, such as a proxy's; repeatable.")
+        list[str] | None, option("NAME", "Another accepted host name, such as a proxy's; repeatable.")
     ] = None,
     examples: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATA",
-            help=f"Known data to choose the page's examples from: {DATA_HELP}. (default: the training set, if it is a toy set)",
+        option(
+            "DATA",
+            f"Known data to choose the page's examples from: {DATA_HELP}. (default: the training set, if it is a toy set)",
             autocompletion=complete_data,
         ),
     ] = None,
     data_dir: DataDir = None,
-    drift_state: Annotated[Path | None, typer.Option(metavar="FILE", help="Keeps the drift monitor across restarts.")] = None,
+    drift_state: Annotated[Path | None, option("FILE", "Keeps the drift monitor across restarts.")] = None,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Change a limit, such as deadline_seconds=5; repeatable."),
+        list[str] | None, option("FIELD=VALUE", "Change a limit, such as deadline_seconds=5; repeatable.", "--set")
     ] = None,
     device: Device = "auto",
-    engine: Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")] = Engine.LOCAL,
+    engine: Where = Engine.LOCAL,
     address: Address = None,
-    replicas: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes on Ray, each with the model. (default: 1)", min=1)
-    ] = None,
-    max_replicas: Annotated[
-        int | None, typer.Option(metavar="N", help="Most processes under load. (default: --replicas)", min=1)
-    ] = None,
-    gpus_per_replica: Annotated[
-        float | None, typer.Option(metavar="N", help="GPUs per process, such as 0.5. (default: 0)", min=0)
-    ] = None,
+    replicas: Annotated[int | None, option("N", "Processes on Ray, each with the model. (default: 1)", min=1)] = None,
+    max_replicas: Annotated[int | None, option("N", "Most processes under load. (default: --replicas)", min=1)] = None,
+    gpus_per_replica: Annotated[float | None, option("N", "GPUs per process, such as 0.5. (default: 0)", min=0)] = None,
     quiet: Quiet = False,
 ) -> None:
     """Answer requests over HTTP with a model, until stopped.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from besnn.cli.inspect import facts_of, in_words
-from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data, complete_method
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, NewModel, Quiet, complete_data, complete_method, option
 from besnn.cli.output import FAILED, announce, command_line, count, note, training_progress
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def train(
             autocompletion=complete_data,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")],
+    output: NewModel,
     start: Annotated[
         Path | None,
         typer.Option(
@@ -43,40 +43,30 @@ def train(
         ),
     ] = None,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Change any setting, such as training.epochs=5; repeatable."),
+        list[str] | None, option("FIELD=VALUE", "Change any setting, such as training.epochs=5; repeatable.", "--set")
     ] = None,
     method: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"Another method, such as softmax. {_RECIPES}", autocompletion=complete_method),
+        str | None, option("NAME", f"Another method, such as softmax. {_RECIPES}", autocompletion=complete_method)
     ] = None,
-    members: Annotated[int | None, typer.Option(metavar="N", help=f"The number of ensemble members. {_RECIPES}")] = None,
-    epochs: Annotated[
-        int | None, typer.Option(metavar="N", help=f"The number of passes over the data, after any pretraining. {_RECIPES}")
-    ] = None,
+    members: Annotated[int | None, option("N", f"The number of ensemble members. {_RECIPES}")] = None,
+    epochs: Annotated[int | None, option("N", f"The number of passes over the data, after any pretraining. {_RECIPES}")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Train for a quarter of the recipe's epochs: a first look.")] = False,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Train for four times the recipe's epochs: more accurate, and slower.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(metavar="N", help=f"The same seed gives the same model. {_RECIPES}")] = None,
-    alpha: Annotated[
-        float | None, typer.Option(metavar="RATE", help=f"The share of known inputs that may be flagged. {_RECIPES}")
-    ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The class column of a table. (default: label)")] = None,
+    seed: Annotated[int | None, option("N", f"The same seed gives the same model. {_RECIPES}")] = None,
+    alpha: Annotated[float | None, option("RATE", f"The share of known inputs that may be flagged. {_RECIPES}")] = None,
+    label: Annotated[str | None, option("COLUMN", "The class column of a table. (default: label)")] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out images and rows that cannot be read, and say how many.")
     ] = False,
     data_dir: DataDir = None,
-    run_folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The folder for checkpoints and logs. (default: OUTPUT.run)")
-    ] = None,
+    run_folder: Annotated[Path | None, option("FOLDER", "The folder for checkpoints and logs. (default: OUTPUT.run)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run; the model is the same.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Start again where a stopped run was, and drop that run.")] = False,
     device: Device = "auto",
-    devices: Annotated[int, typer.Option(metavar="N", help="The number of devices, or of processes on the CPU.", min=1)] = 1,
-    strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="How several devices share the work, by Lightning's names.")
-    ] = "auto",
+    devices: Annotated[int, option("N", "The number of devices, or of processes on the CPU.", min=1)] = 1,
+    strategy: Annotated[str, option("NAME", "How several devices share the work, by Lightning's names.")] = "auto",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all terms of the loss for every epoch.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -86,7 +76,7 @@ def train(
     Training, the score that recognises unknown inputs, and calibration use different parts of the data. Settings are applied in
     this order: the recipe, --method, --quick or --thorough, the other options, --set.
     """
-    from besnn.cli.loading import check_label, check_output, choose_recipe, setting
+    from besnn.cli.loading import check_label, check_output, choose_recipe, load_for, setting
 
     check_output("--output", output, what)
     check_label(what, label, overrides or [])
@@ -108,7 +98,10 @@ def train(
     run_folder = run_folder or output.with_name(f"{output.name}.run")
     _check_run(run_folder, resume, restart, quiet)
     check_output("--output", output, *filter(None, (recipe.data.source, recipe.backbone.weights)))
-    data = _load(recipe, data_dir, skip_bad, quiet) if detector is None else _load_more(recipe, detector, data_dir, skip_bad)
+    if detector is None:
+        data = _load(recipe, data_dir, skip_bad, quiet)
+    else:
+        data = load_for(detector, recipe.data.source, "train", recipe.data.label, data_dir, skip_bad)
     from besnn.training import make_fabric  # slow to import, so everything that can be wrong so far has been checked
 
     fabric = make_fabric(recipe.training.precision, device, devices, strategy)
@@ -164,16 +157,6 @@ def _load(recipe: "Recipe", data_dir: Path | None, skip_bad: bool, quiet: bool) 
     if recipe.data.classes is None:
         require_classes(data)  # sooner than training would, which takes seconds to import
     return data
-
-
-def _load_more(recipe: "Recipe", detector: "Detector", data_dir: Path | None, skip_bad: bool) -> "Data":
-    """Load data to go on with, in the form that the model takes."""
-    from besnn.batch import image_spec
-    from besnn.data import load
-
-    source, image = recipe.data.source, image_spec(detector)
-    columns = detector.encoding or detector.feature_names or None
-    return load(source, data_dir=data_dir, label=recipe.data.label, image=image, columns=columns, skip_bad=skip_bad)
 
 
 def _image_spec(recipe: "Recipe") -> "ImageSpec | None":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Label, Model, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Label, Model, Quiet, complete_data, option
 from besnn.cli.output import announce, command_line, count
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def triage(
     source: Annotated[
         str, typer.Argument(metavar="INPUTS", help=f"What was scored: {DATA_HELP}.", autocompletion=complete_data)
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder of the groups.")],
+    output: Annotated[Path, option("FOLDER", "The folder of the groups.", "--output", "-o")],
     apply: Annotated[
         bool, typer.Option("--apply", help="Write training and calibration data from the groups that were named.")
     ] = False,
@@ -30,7 +30,7 @@ def triage(
             help="With --apply, the data to add the new classes to. (default: what the model was trained on)",
         ),
     ] = None,
-    smallest: Annotated[int, typer.Option(metavar="N", help="The smallest group.", min=2)] = 10,
+    smallest: Annotated[int, option("N", "The smallest group.", min=2)] = 10,
     label: Label = None,
     data_dir: DataDir = None,
     device: Device = "auto",
@@ -101,15 +101,12 @@ def _group(
 
 def _training_data(detector: "Detector", source: str | None, data_dir: Path | None) -> "Dataset":
     """Load what a model was trained on, or other data to add classes to, in the form that the model takes."""
-    from besnn.batch import image_spec
-    from besnn.data import keep_classes, load
+    from besnn.cli.loading import label_of, load_for
+    from besnn.data import keep_classes
     from besnn.errors import InputError
 
-    recipe = detector.recipe
-    if source is None and recipe is None:
+    spec = detector.recipe.data.source if source is None and detector.recipe is not None else source
+    if spec is None:
         raise InputError("the model does not say what it was trained on: give its training data with --data")
-    spec = source or (recipe.data.source if recipe is not None else "")
-    label = recipe.data.label if recipe is not None else "label"
-    columns = detector.encoding or detector.feature_names or None
-    data = load(spec, data_dir=data_dir, split="train", label=label, image=image_spec(detector), columns=columns)
+    data = load_for(detector, spec, "train", label_of(detector), data_dir)
     return keep_classes(data, detector.class_names) if set(data.class_names) - set(detector.class_names) else data

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from besnn.cli.inspect import facts_of, in_words
-from besnn.cli.options import DATA_HELP, DataDir, Device, Json, Quiet, complete_data
+from besnn.cli.options import DATA_HELP, Alpha, DataDir, Delta, Device, Json, NewModel, Quiet, complete_data, option
 from besnn.cli.output import announce, command_line, note
 
 if TYPE_CHECKING:
@@ -27,48 +27,33 @@ def wrap(
             metavar="NETWORK", help="A torch.export program (.pt2), an .onnx graph, or a table of embeddings (.parquet, .csv)."
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")],
+    output: NewModel,
     data: Annotated[
         str | None,
         typer.Argument(metavar="[DATA]", help=f"Labelled data of its classes: {DATA_HELP}.", autocompletion=complete_data),
     ] = None,
     held_out: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Data that the network was not trained on. (default: a fifth of DATA is held out)"),
+        str | None, option("DATA", "Data that the network was not trained on. (default: a fifth of DATA is held out)")
     ] = None,
-    alpha: Annotated[float, typer.Option(metavar="RATE", help="The share of known inputs that may be flagged.")] = 0.05,
-    delta: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="Hold alpha with probability 1 - delta over held-out data. (default: on average)"),
-    ] = None,
-    score: Annotated[
-        str, typer.Option(metavar="NAME", help="The score that decides; auto takes the best one on made-up outliers.")
-    ] = "auto",
-    layer: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A layer to look at; repeatable. (default: found by itself)")
-    ] = None,
-    mean: Annotated[
-        str | None, typer.Option(metavar="NUMBERS", help="Of pixels from 0 to 1, such as 0.5,0.4,0.4. (default: 0)")
-    ] = None,
-    std: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Likewise. (default: 1)")] = None,
-    size: Annotated[
-        int | None, typer.Option(metavar="N", help="Load images at this height and width. (default: the network's)")
-    ] = None,
+    alpha: Alpha = 0.05,
+    delta: Delta = None,
+    score: Annotated[str, option("NAME", "The score that decides; auto takes the best one on made-up outliers.")] = "auto",
+    layer: Annotated[list[str] | None, option("NAME", "A layer to look at; repeatable. (default: found by itself)")] = None,
+    mean: Annotated[str | None, option("NUMBERS", "Of pixels from 0 to 1, such as 0.5,0.4,0.4. (default: 0)")] = None,
+    std: Annotated[str | None, option("NUMBERS", "Likewise. (default: 1)")] = None,
+    size: Annotated[int | None, option("N", "Load images at this height and width. (default: the network's)")] = None,
     resize: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Resize the shorter side to this and cut out the middle. (default: stretch images)"),
+        int | None, option("N", "Resize the shorter side to this and cut out the middle. (default: stretch images)")
     ] = None,
     preprocessing: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Transformers' preprocessor_config.json or timm's config.json. (default: the options above)"
-        ),
+        option("FILE", "Transformers' preprocessor_config.json or timm's config.json. (default: the options above)"),
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="The network's classes in its order, such as cat,dog. (default: DATA's)")
+        str | None, option("NAMES", "The network's classes in its order, such as cat,dog. (default: DATA's)")
     ] = None,
-    memory: Annotated[int, typer.Option(metavar="N", help="The most MiB that the score may take.", min=1)] = 64,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="The class column of a table.")] = "label",
+    memory: Annotated[int, option("N", "The most MiB that the score may take.", min=1)] = 64,
+    label: Annotated[str, option("COLUMN", "The class column of a table.")] = "label",
     data_dir: DataDir = None,
     device: Device = "auto",
     json: Json = False,

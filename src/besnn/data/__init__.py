@@ -4,6 +4,7 @@ from besnn.data.builtin import digits, two_moons
 from besnn.data.catalogue import DatasetInfo, available
 from besnn.data.dataset import Dataset, Inputs, keep_classes, require_classes
 from besnn.data.download import fetch
+from besnn.data.encoding import rows_from_cells
 from besnn.data.folder import StreamingFolder
 from besnn.data.formats import FORMATS, Format
 from besnn.data.images import ImageSpec, decode_image
@@ -11,7 +12,6 @@ from besnn.data.official import FileStatus, Status, data_root, verify
 from besnn.data.outliers import made_up_outliers
 from besnn.data.rows import Batch, Rows, rows_from_array
 from besnn.data.sources import load, load_or_stream, stream
-from besnn.data.tables import rows_from_cells
 
 __all__ = [
     "FORMATS",

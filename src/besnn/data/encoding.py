@@ -2,9 +2,8 @@
 
 import re
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from besnn.data.cells import gaps, to_days, to_numbers, to_words
-from besnn.data.rows import Label, Rounding, Rows
+from besnn.data.rows import Label, Rounding, Rows, rows_from_numbers
 from besnn.errors import DataError, InputError
 
 MOST_WORDS = 64
@@ -145,20 +144,15 @@ def _words(column: Column, cells: pa.Array) -> tuple[NDArray[np.float64], NDArra
     return np.eye(len(column.words) + 1)[index][:, :-1], index == len(column.words)
 
 
-@dataclass
 class _Summary:
     """What a column of the training table holds."""
 
-    filled: int = 0
-    empty: int = 0
-    is_category: bool = False
-    counts: dict[Kind, int] = field(default_factory=lambda: {"number": 0, "date": 0})
-    sums: dict[Kind, float] = field(default_factory=lambda: {"number": 0.0, "date": 0.0})
-    extents: dict[Kind, tuple[float, float]] = field(
-        default_factory=lambda: {"number": (np.inf, -np.inf), "date": (np.inf, -np.inf)}
-    )
-    rounding: Rounding = field(default_factory=Rounding)
-    words: Counter[str] = field(default_factory=Counter)
+    def __init__(self) -> None:
+        self.filled, self.empty = 0, 0
+        self.is_category = False
+        self.values: dict[Kind, list[NDArray[np.float64]]] = {"number": [], "date": []}
+        self.rounding = Rounding()
+        self.words: set[str] = set()  # all of them, or over MOST_WORDS
 
     def add(self, cells: pa.Array) -> None:
         missing = gaps(cells)
@@ -167,40 +161,28 @@ class _Summary:
         self.is_category |= pa.types.is_dictionary(cells.type)
         for kind in _MEASURED:
             values = to_numbers(cells) if kind == "number" else to_days(cells)
-            values = values[np.isfinite(values)]
-            if len(values):
-                low, high = self.extents[kind]
-                self.extents[kind] = min(low, values.min()), max(high, values.max())
-                self.counts[kind] += len(values)
-                self.sums[kind] += float(values.sum())
-                if kind == "number":
-                    self.rounding.add(values[:, None])
-        if len(self.words) <= MOST_WORDS and (self.is_category or self.counts["number"] < self.filled):
-            self.words.update(to_words(cells).filter(pa.array(~missing)).to_pylist())
-
-    @property
-    def kind(self) -> Kind:
-        for kind in _MEASURED:
-            if not self.is_category and self.counts[kind] >= MAJORITY * self.filled:
-                return kind
-        return "word"
+            self.values[kind].append(values[np.isfinite(values)])
+        self.rounding.add(self.values["number"][-1][:, None])
+        if len(self.words) <= MOST_WORDS:
+            self.words.update(pc.unique(to_words(cells).filter(pa.array(~missing))).to_pylist())
 
     def column(self, name: str) -> Column | None:
         """Return how to encode the column; None if there is nothing to learn from it."""
-        kind, has_gaps = self.kind, self.empty > 0
-        if not self.filled or (kind == "word" and len(self.words) > MOST_WORDS):
+        for kind in _MEASURED:
+            values = np.concatenate(self.values[kind])
+            if self.filled and not self.is_category and len(values) >= MAJORITY * self.filled:
+                wide = kind == "number" and bool(self.rounding.loss())
+                scale = max(float(np.ptp(values)), 1e-300) if wide else 1.0
+                return Column(name, kind, float(values.mean()), scale, gaps=self.empty > 0)
+        if not self.filled or len(self.words) > MOST_WORDS:
             return None
-        if kind == "word":
-            return Column(name, words=tuple(sorted(self.words)), kind="word", gaps=has_gaps)
-        centre = self.sums[kind] / self.counts[kind]
-        low, high = self.extents[kind]
-        wide = kind == "number" and bool(self.rounding.loss())
-        return Column(name, kind, centre, max(high - low, 1e-300) if wide else 1.0, gaps=has_gaps)
+        return Column(name, "word", words=tuple(sorted(self.words)), gaps=self.empty > 0)
 
     @property
     def is_plain(self) -> bool:
         """Whether all cells are numbers that float32 holds."""
-        return not self.is_category and self.counts["number"] == self.filled and not self.empty and not self.rounding.loss()
+        numbers = sum(map(len, self.values["number"]))
+        return not self.is_category and not self.empty and numbers == self.filled and not self.rounding.loss()
 
 
 class Survey(Columns):
@@ -232,17 +214,44 @@ class Survey(Columns):
         if not any(columns.values()):
             name = self.names[0]
             raise InputError(f"there is nothing to learn from: column {name!r} is empty, or has over {MOST_WORDS} words")
+        words = f"has over {MOST_WORDS} different words"
         notes = [
-            f"column {name!r} {'is empty' if not self._summaries[name].filled else f'has over {MOST_WORDS} different words'}"
+            f"column {name!r} {words if self._summaries[name].filled else 'is empty'}"
             for name, column in columns.items()
             if column is None
         ]
-        return TableEncoding([column for column in columns.values() if column]), _left_out(notes)
+        more = f" (and {len(notes) - 3} more)" if len(notes) > 3 else ""
+        note = f"left out: {', '.join(notes[:3])}{more}" if notes else ""
+        return TableEncoding([column for column in columns.values() if column]), note
 
 
-def _left_out(notes: Sequence[str]) -> str:
-    more = f" (and {len(notes) - 3} more)" if len(notes) > 3 else ""
-    return f"left out: {', '.join(notes[:3])}{more}" if notes else ""
+def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
+    """Convert the feature columns to numbers; a row with a missing cell or one that is not a finite number has an error.
+
+    Columns of a `TableEncoding` may hold words, dates and gaps.
+
+    >>> cells = pa.RecordBatch.from_pydict({"x": ["1", "two"], "y": ["3", "4"], "label": ["a", "b"]})
+    >>> rows = rows_from_cells(cells, ["y", "x"], "label")
+    >>> rows.inputs.tolist(), rows.errors, rows.labels
+    ([[3.0, 1.0], [0.0, 0.0]], ['', "column 'x' is not a finite number ('two')"], ['a', 'b'])
+    """
+    labels: list[Label] = []
+    if label:
+        names = cells.column(label)
+        labels = (names.cast(pa.string()) if pa.types.is_binary(names.type) else names).to_pylist()
+    if isinstance(columns, Columns):
+        return columns.rows(cells, labels)
+    numbers = np.empty((cells.num_rows, len(columns)), order="F")  # columns are written one by one
+    for column, name in enumerate(columns):
+        numbers[:, column] = to_numbers(cells.column(name))
+
+    def explain(row: int, column: int) -> str:
+        cell = cells.column(columns[column])[row].as_py()
+        text = "" if cell is None else str(cell)
+        what = f"is not a finite number ({text[:40]!r})" if text.strip() else "is empty"
+        return f"column {columns[column]!r} {what}"
+
+    return rows_from_numbers(numbers, labels, explain)
 
 
 def frame_cells(frame: Any) -> pa.RecordBatch:
@@ -257,8 +266,6 @@ def frame_cells(frame: Any) -> pa.RecordBatch:
 
 def frame_rows(frame: Any, columns: Sequence[str]) -> Rows:
     """Convert a frame's columns, found by name, as those of a file."""
-    from besnn.data.tables import rows_from_cells
-
     cells = frame_cells(frame)
     if missing := [name for name in columns if name not in cells.schema.names]:
         raise InputError(f"the frame lacks column {missing[0]!r}: it has {', '.join(cells.schema.names)}")
@@ -275,10 +282,3 @@ def surveyed(cells: pa.RecordBatch, names: Sequence[str]) -> TableEncoding | Non
     survey = Survey(names)
     survey.rows(cells)
     return survey.encoding()[0]
-
-
-def blocks_of(survey: Survey, blocks: Iterable[Rows]) -> tuple[TableEncoding | None, str]:
-    """Let a survey see all blocks of a file that is read with it as its columns."""
-    for _ in blocks:
-        pass
-    return survey.encoding()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -26,6 +26,7 @@ DECODE_THREADS = min(8, os.cpu_count() or 1)
 _LOOKED_AT = 200  # images whose size is looked at
 _LISTED = 50  # unreadable images that a message names
 
+S = TypeVar("S")
 T = TypeVar("T")
 ReadPixels: TypeAlias = Callable[[], Pixels]
 """Reads one image, `uint8 [c, h, w]`."""
@@ -123,9 +124,7 @@ class StreamingFolder:
             except OSError as error:  # among them DataError
                 return None, "", one_line(error)
 
-        with ThreadPoolExecutor(DECODE_THREADS) as pool:
-            for start in range(0, len(self), 256):  # in chunks, so that finished images do not pile up
-                yield from pool.map(read, self.files[start : start + 256])
+        return chain.from_iterable(in_threads(read, self.files, 256))
 
     def _left_out(self, errors: dict[int, str]) -> str:
         return f"{self._unreadable(errors)}: they are left out" if errors else ""
@@ -163,10 +162,7 @@ def suitable_size(folder: Path) -> int:
     Larger ones take longer and seldom help where there are only hundreds of images. The headers of some of the images tell.
     """
     files = [path for path in list_files(folder) if _is_image(path)]
-    sides = []
-    for path in files[:: len(files) // _LOOKED_AT + 1]:
-        with suppress(DataError):  # decoding the images will list all that cannot be read
-            sides.append(min(image_spec_of(path).shape[1:]))
+    sides = [min(spec.shape[1:]) for _, spec in _specs(files[:: len(files) // _LOOKED_AT + 1])]
     return 64 if sides and np.median(sides) > 48 else 32
 
 
@@ -209,14 +205,19 @@ def image_batches(images: Iterable[tuple[str, ReadPixels]], spec: ImageSpec, bat
         except DataError as error:
             return name, np.zeros(spec.shape, np.uint8), writable(str(error))
 
-    def gather(results: Iterable[tuple[str, Pixels, str]]) -> Batch:
+    def gather(results: list[tuple[str, Pixels, str]]) -> Batch:
         names, pixels, errors = zip(*results, strict=True)
         return Batch(list(names), np.stack(pixels), list(errors))
 
-    images = iter(images)
+    return map(gather, in_threads(read, images, batch_size))
+
+
+def in_threads(function: Callable[[S], T], items: Iterable[S], size: int) -> Iterator[list[T]]:
+    """Apply a function in a few threads; yield lists of `size` results, while those of the next list are computed."""
+    items = iter(items)
     with ThreadPoolExecutor(DECODE_THREADS) as pool:
-        started = (pool.map(read, chunk) for chunk in iter(lambda: list(islice(images, batch_size)), []))
-        yield from map(gather, one_ahead(started))
+        started = (pool.map(function, chunk) for chunk in iter(lambda: list(islice(items, size)), []))
+        yield from map(list, one_ahead(started))
 
 
 def one_ahead(started: Iterator[T]) -> Iterator[T]:
@@ -238,15 +239,19 @@ def _is_image(path: Path) -> bool:
 
 def _common_spec(files: Sequence[Path]) -> ImageSpec:
     """Return the size that all readable images have; RGB if any of them has colour."""
-    specs: dict[Path, ImageSpec] = {}
-    for path in files:
-        with suppress(DataError):  # decoding the images will list all that cannot be read
-            specs[path] = image_spec_of(path)
+    specs = list(_specs(files))
     if not specs:
         raise DataError(f"{files[0]} and all other images beside it cannot be read: save them again as PNG or JPEG")
-    first, common = next(iter(specs.items()))
-    for path, spec in specs.items():
+    first, common = specs[0]
+    for path, spec in specs:
         if spec.size != common.size:
             sizes = f"{first.name} is {common}, {path.name} is {spec}"
             raise DataError(f"images differ in size ({sizes}): choose a size to bring them to")
-    return ImageSpec(common.size, channels=max(spec.channels for spec in specs.values()))
+    return ImageSpec(common.size, channels=max(spec.channels for _, spec in specs))
+
+
+def _specs(files: Iterable[Path]) -> Iterator[tuple[Path, ImageSpec]]:
+    """Yield the images whose header can be read, with their size and channels; decoding will list the others."""
+    for path in files:
+        with suppress(DataError):
+            yield path, image_spec_of(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from besnn.data.dataset import Dataset
-from besnn.data.encoding import Survey, TableEncoding, blocks_of
+from besnn.data.encoding import Survey, TableEncoding
 from besnn.data.npz import Npz
 from besnn.data.rows import Rows, collect
 from besnn.data.tables import Csv, Parquet, choose_columns
@@ -84,7 +84,10 @@ def _learn_columns(path: Path, names: Sequence[str], features: Sequence[str], la
         if not plain.note and not plain.lost:
             return _with_note(plain, note)
     try:
-        encoding, left_out = blocks_of(survey := Survey(features), _read(path, survey, label))
+        survey = Survey(features)
+        for _ in _read(path, survey, label):
+            pass
+        encoding, left_out = survey.encoding()
     except InputError as error:
         raise DataError(f"{path}: {error}") from None
     return _with_note(_load_table(path, encoding or features, label, skip_bad), note, left_out)

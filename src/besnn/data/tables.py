@@ -3,10 +3,11 @@
 import codecs
 import gzip
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import IO, cast
 
@@ -17,8 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from besnn.data.cells import to_numbers
-from besnn.data.encoding import PANDAS_INDEX, Columns
-from besnn.data.rows import Label, Rows, rows_from_numbers
+from besnn.data.encoding import PANDAS_INDEX, rows_from_cells
+from besnn.data.rows import Rows
 from besnn.errors import DataError, one_line
 
 BLOCK_ROWS = 8192
@@ -49,10 +50,10 @@ class Csv:
     def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
         """Yield all rows in order; a row with too few or too many cells has an error."""
         ragged: dict[int, str] = {}
-        start = 0
-        wanted = _wanted(columns, label)
-        with _open_csv(path, wanted, ragged) as reader:
-            for cells in map(_with_decimal_points, reader) if _separator(path) == ";" else reader:
+        start, has_decimal_commas = 0, _separator(path) == ";"
+        with _open_csv(path, _wanted(columns, label), ragged) as reader:
+            nothing = pa.RecordBatch.from_pylist([], schema=reader.schema)  # before ragged rows at the end
+            for cells in chain(reader, [nothing]):
                 end = start + cells.num_rows
                 here = {}
                 for row in sorted(ragged):
@@ -60,12 +61,10 @@ class Csv:
                         break
                     here[row - start] = ragged.pop(row)
                     end += 1
-                yield _insert(rows_from_cells(cells, columns, label), here)
+                if end > start:
+                    cells = _with_decimal_points(cells) if has_decimal_commas else cells
+                    yield _insert(rows_from_cells(cells, columns, label), here)
                 start = end
-        if ragged:
-            nothing = pa.RecordBatch.from_pydict({name: pa.array([], pa.string()) for name in wanted})
-            last = {row - start: reason for row, reason in ragged.items()}
-            yield _insert(rows_from_cells(nothing, columns, label), last)
 
 
 class Parquet:
@@ -137,37 +136,6 @@ def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, l
     if missing := [name for name in expected if name not in names]:
         raise DataError(f"{table} lacks column {missing[0]!r}: it has {one_line(', '.join(names))}")
     return expected
-
-
-def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
-    """Convert the feature columns to numbers; a row with a missing cell or one that is not a finite number has an error.
-
-    Columns of a `TableEncoding` may hold words, dates and gaps.
-
-    >>> cells = pa.RecordBatch.from_pydict({"x": ["1", "two"], "y": ["3", "4"], "label": ["a", "b"]})
-    >>> rows = rows_from_cells(cells, ["y", "x"], "label")
-    >>> rows.inputs.tolist(), rows.errors, rows.labels
-    ([[3.0, 1.0], [0.0, 0.0]], ['', "column 'x' is not a finite number ('two')"], ['a', 'b'])
-    """
-    labels = _to_labels(cells.column(label)) if label else []
-    if isinstance(columns, Columns):
-        return columns.rows(cells, labels)
-    numbers = np.empty((cells.num_rows, len(columns)), order="F")  # columns are written one by one
-    for column, name in enumerate(columns):
-        numbers[:, column] = to_numbers(cells.column(name))
-
-    def explain(row: int, column: int) -> str:
-        cell = cells.column(columns[column])[row].as_py()
-        text = "" if cell is None else str(cell)
-        what = f"is not a finite number ({text[:40]!r})" if text.strip() else "is empty"
-        return f"column {columns[column]!r} {what}"
-
-    return rows_from_numbers(numbers, labels, explain)
-
-
-def _to_labels(cells: pa.Array) -> list[Label]:
-    labels: list[Label] = (cells.cast(pa.string()) if pa.types.is_binary(cells.type) else cells).to_pylist()
-    return labels
 
 
 def _wanted(columns: Sequence[str], label: str | None) -> list[str]:
@@ -249,19 +217,13 @@ def valid_utf8(path: Path) -> Iterator[Path]:
     object because its thread reads ahead, and would abort the process if that ended meanwhile. A file that begins with
     UTF-16's byte-order mark, as some programs save CSV, is decoded; a compressed one is decompressed.
     """
-    if path.suffix.lower() == ".gz":
-        with tempfile.NamedTemporaryFile() as copy, _opened(path) as packed:
-            shutil.copyfileobj(packed, copy)
-            copy.flush()
-            with valid_utf8(Path(copy.name)) as valid:
-                yield valid
-        return
-    if _is_utf8(path):
+    if path.suffix.lower() != ".gz" and _is_utf8(path):
         yield path
         return
-    with path.open("rb") as file:
+    with _opened(path) as file:
         encoding = "utf-16" if file.read(2) in _UTF16_MARKS else "utf-8"
-    with tempfile.NamedTemporaryFile() as copy, path.open(encoding=encoding, errors="backslashreplace", newline="") as text:
+    with tempfile.NamedTemporaryFile() as copy, _opened(path) as file:
+        text = TextIOWrapper(file, encoding, "backslashreplace", newline="")
         while part := text.read(BLOCK_BYTES):
             copy.write(part.encode())
         copy.flush()
@@ -269,10 +231,8 @@ def valid_utf8(path: Path) -> Iterator[Path]:
 
 
 def _is_utf8(path: Path) -> bool:
-    with path.open(encoding="utf-8", newline="") as text:
-        try:
-            while text.read(BLOCK_BYTES):
-                pass
-        except UnicodeDecodeError:
-            return False
-    return True
+    with path.open(encoding="utf-8", newline="") as text, suppress(UnicodeDecodeError):
+        while text.read(BLOCK_BYTES):
+            pass
+        return True
+    return False

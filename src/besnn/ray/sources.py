@@ -22,12 +22,13 @@ import pyarrow.parquet
 from besnn.batch import IMAGE_ROWS, TABLE_ROWS, image_spec
 from besnn.data import Batch, ImageSpec, decode_image, stream
 from besnn.data.catalogue import parse_name
+from besnn.data.encoding import rows_from_cells
 from besnn.data.folder import hash_listing, image_batches, writable
 from besnn.data.formats import describe_formats
 from besnn.data.images import Pixels, read_image
 from besnn.data.rows import Rows, numbered_batches
 from besnn.data.sources import Kind, kind_of_suffix
-from besnn.data.tables import BLOCK_ROWS, choose_columns, rows_from_cells
+from besnn.data.tables import BLOCK_ROWS, choose_columns
 from besnn.errors import BesnnError, DataError, InputError, reading
 from besnn.ray.locations import Location
 

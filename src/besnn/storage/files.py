@@ -2,11 +2,8 @@
 
 import contextlib
 import glob
-import hashlib
 import os
-import re
 import secrets
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +11,7 @@ from pathlib import Path
 from besnn.errors import DataError, one_line
 
 ABANDONED = 3600.0
-"""Seconds after which an unfinished file counts as left behind by a killed writer, if that writer may be on another machine."""
+"""Seconds after which an unfinished file counts as left behind by a killed writer."""
 
 
 @contextlib.contextmanager
@@ -31,7 +28,7 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_partials(target.parent, glob.escape(target.stem), older_than=ABANDONED)
     # The suffix stays last: writers choose the format by it.
-    path = target.with_name(f".{target.stem}-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.partial{target.suffix}")
+    path = target.with_name(f".{target.stem}-{secrets.token_hex(8)}.partial{target.suffix}")
     path.touch(exist_ok=False)
     # a writer that creates the file again may give it narrower permissions
     permissions = (target if target.exists() else path).stat().st_mode
@@ -69,32 +66,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_partials(folder: Path, stem: str = "*", older_than: float = 0.0) -> None:
-    """Remove what killed writers left of files called `stem` (a pattern) in a folder.
+    """Remove partial files called `stem` (a pattern) that are older than some seconds from a folder: killed writers left them.
 
-    Those are the partial files of processes of this machine that no longer run, and all that are older than some seconds. With
-    0 seconds, no other process may be writing there.
+    With 0 seconds, no other process may be writing there.
     """
     for path in folder.glob(f".{stem}-*.partial*"):
         with contextlib.suppress(FileNotFoundError):  # its writer may have finished
-            if time.time() - path.stat().st_mtime >= older_than or _has_dead_writer(path):
+            if time.time() - path.stat().st_mtime >= older_than:
                 path.unlink()
-
-
-def _has_dead_writer(path: Path) -> bool:
-    found = re.search(rf"-{_machine()}-(\d+)-[0-9a-f]{{8}}\.partial", path.name)
-    if found is None or os.name != "posix":
-        return False
-    try:
-        os.kill(int(found.group(1)), 0)  # sends nothing
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
-
-
-def _machine() -> str:
-    """Return a short name of all processes that see each other: of this machine or container."""
-    with contextlib.suppress(OSError):
-        return hashlib.sha256(f"{socket.gethostname()} {os.stat('/proc/self/ns/pid').st_ino}".encode()).hexdigest()[:8]
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]

@@ -5,23 +5,19 @@ Reading one executes nothing that is in it.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
 from besnn.errors import DataError, one_line
 from besnn.storage.files import whole_file
-
-MAX_HEADER_BYTES = 100_000_000
-"""As in safetensors."""
 
 Tensors = dict[str, Tensor]
 Header = dict[str, Any]
@@ -59,24 +55,11 @@ def tensor_file_bytes(kind: FileKind, tensors: Tensors, header: Header) -> bytes
 
 def read_tensor_file(path: Path, kind: FileKind) -> tuple[Tensors, Header]:
     """Return the tensors and header of a file that is complete and unaltered; otherwise raise."""
-    with _readable(path, kind), path.open("rb") as file:
-        _check_start(file)
-        # At once: the file may be replaced in the meantime, and tensors mapped to the file would change with it.
-        content = file.read()
+    with _readable(path, kind):
+        with safe_open(path, framework="pt"):  # refuses a file whose size is not what its header says, before it is read whole
+            pass
+        content = path.read_bytes()  # at once: tensors mapped to the file would change with it
     return parse_tensor_file(content, kind, path)
-
-
-def _check_start(file: BinaryIO) -> None:
-    """Refuse a file whose size is not what its header says, before it is read whole."""
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
-    if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
-        raise ValueError("it has no header")
-    entries = json.loads(file.read(length))
-    ends = [0, *(entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")]
-    if 8 + length + max(ends) != size:
-        raise ValueError(f"it has {size:,} bytes, where its header needs {8 + length + max(ends):,}")
-    file.seek(0)
 
 
 def parse_tensor_file(content: bytes, kind: FileKind, path: Path | None = None) -> tuple[Tensors, Header]:
