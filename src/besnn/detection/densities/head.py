@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from besnn.detection.densities.density import Density, DensitySettings, Head, check_features, check_same_layer
 from besnn.errors import InputError, NotReadyError
@@ -51,12 +51,10 @@ class HeadDensity(Density):
         """Score features `[1, batch, d]` as `[batch]`; the tensors move to their device and stay there."""
         self._check_fitted()
         check_same_layer(features, members=1, dimension=self.tensors["weight"].shape[1])
-        self.tensors = {name: value.to(features.device) for name, value in self.tensors.items()}
-        return self._score(features, self.tensors)
-
-    def _score(self, features: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+        if self.tensors["weight"].device != features.device:
+            self.tensors = {name: value.to(features.device) for name, value in self.tensors.items()}
         rows = features[0].float()
-        return self.formula(rows, _logits(rows, tensors), tensors)
+        return self.formula(rows, _logits(rows, self.tensors), self.tensors)
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors."""
@@ -70,25 +68,9 @@ class HeadDensity(Density):
         density.tensors = dict(state)
         return density
 
-    def network(self) -> nn.Module:
-        """Return `score` as a network that exports."""
-        self._check_fitted()
-        return _HeadNetwork(self)
-
     def _check_fitted(self) -> None:
         if self.tensors.keys() <= {"weight", "bias"}:
             raise NotReadyError("the density is not fitted: call fit(features) with training features first")
-
-
-class _HeadNetwork(nn.Module):
-    def __init__(self, density: HeadDensity) -> None:
-        super().__init__()
-        self.density, self.names = density, list(density.tensors)
-        for name, value in density.tensors.items():
-            self.register_buffer(name, value)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.density._score(features, {name: getattr(self, name) for name in self.names})
 
 
 def _logits(features: Tensor, head: Mapping[str, Tensor]) -> Tensor:

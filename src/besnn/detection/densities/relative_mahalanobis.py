@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from besnn.detection.densities.class_gaussian import ClassGaussianDensity
 from besnn.detection.densities.density import Density
+from besnn.storage.tensor_file import under
 
 
 class RelativeMahalanobis(Density):
@@ -38,21 +39,6 @@ class RelativeMahalanobis(Density):
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """Restore the density that `state` describes."""
         density = cls()
-        for part in ("classes", "background"):
-            own = {name.removeprefix(f"{part}/"): value for name, value in state.items() if name.startswith(f"{part}/")}
-            setattr(density, part, ClassGaussianDensity.from_state(own))
+        density.classes = ClassGaussianDensity.from_state(under("classes/", state))
+        density.background = ClassGaussianDensity.from_state(under("background/", state))
         return density
-
-    def network(self) -> nn.Module:
-        """Return `score` as a network that exports."""
-        return _Difference(self.classes.network(), self.background.network())
-
-
-class _Difference(nn.Module):
-    def __init__(self, classes: nn.Module, background: nn.Module) -> None:
-        super().__init__()
-        self.classes, self.background = classes, background
-
-    def forward(self, features: Tensor) -> Tensor:
-        score: Tensor = self.classes(features) - self.background(features)
-        return score
