@@ -238,3 +238,12 @@ def test_gaussians_survive_dead_features_and_gaps_between_labels() -> None:
 def test_gaussians_refuse_what_they_cannot_fit(labels: torch.Tensor, message: str) -> None:
     with pytest.raises(InputError, match=message):
         ClassGaussianDensity().fit(features(300, 0), labels)
+
+
+def test_gradients_pass_after_a_first_score_without_them() -> None:
+    density = ClassGaussianDensity().fit(features(300, 0), LABELS)
+    batch = features(5, 1).requires_grad_()
+    with torch.inference_mode():
+        density.score(features(5, 1))
+    density.score(batch).sum().backward()
+    assert batch.grad.abs().sum() > 0

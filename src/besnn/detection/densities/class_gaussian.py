@@ -10,6 +10,7 @@ from torch import Tensor
 from besnn.checks import as_integers
 from besnn.detection.densities.density import Density, check_features, check_same_layer
 from besnn.errors import InputError, NotReadyError
+from besnn.storage.tensor_file import under
 
 SHARED_ROWS = 0.1
 """Rows per dimension that the shared covariance counts for beside a class's own; chosen on the development half of
@@ -41,7 +42,7 @@ class ClassGaussianDensity(Density):
     def __init__(self) -> None:
         self._means: Tensor | None = None  # [members, classes, d]
         self._factors: Tensor | None = None  # Cholesky, [members, 1 or classes, d, d]
-        self._prepared: _Prepared
+        self._prepared: _Prepared | None = None  # on the device of the last features
 
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`; a class without features gets no Gaussian."""
@@ -60,8 +61,7 @@ class ClassGaussianDensity(Density):
 
     def _store(self, means: Tensor, factors: Tensor) -> None:
         # Rounded to what is stored, so that a saved density scores the same.
-        self._means, self._factors = means.float().cpu(), factors.float().cpu()
-        self._prepared = _prepare(self._means.double(), self._factors.double())
+        self._means, self._factors, self._prepared = means.float().cpu(), factors.float().cpu(), None
 
     def _factorise(self, spreads: list[Tensor]) -> Tensor:
         """Return the Cholesky factors `[1 or classes, d, d]` for the centred features `[n, d]` of each class."""
@@ -69,22 +69,24 @@ class ClassGaussianDensity(Density):
 
     def score(self, features: Tensor) -> Tensor:
         """Score features `[members, batch, d]` as `[batch]`; the Gaussians move to their device and stay there."""
-        self._check(features)
-        centred = features.double() - self._prepared.centre
-        members = zip(centred, self._prepared.whitening, self._prepared.means, self._prepared.constants, strict=True)
+        gaussians = self._on(features)
+        centred = features.double() - gaussians.centre
+        members = zip(centred, gaussians.whitening, gaussians.means, gaussians.constants, strict=True)
         score = torch.stack([_smallest_surprise(*member) for member in members]).mean(dim=0)
         return score.to(torch.promote_types(features.dtype, torch.float32))
 
     def whitened(self, features: Tensor) -> Tensor:
         """Return features `[members, n, d]` from the mean of the classes, in units of the first covariance, in float32."""
-        self._check(features)
-        return ((features.double() - self._prepared.centre) @ self._prepared.whitening[:, 0].mT).float()
+        gaussians = self._on(features)
+        return ((features.double() - gaussians.centre) @ gaussians.whitening[:, 0].mT).float()
 
-    def _check(self, features: Tensor) -> None:
-        means, _ = self._fitted()
+    def _on(self, features: Tensor) -> _Prepared:
+        means, factors = self._fitted()
         check_same_layer(features, members=means.shape[0], dimension=means.shape[2])
-        if self._prepared.centre.device != features.device:
-            self._prepared = _Prepared(*(part.to(features.device) for part in self._prepared))
+        if self._prepared is None or self._prepared.centre.device != features.device:
+            with torch.inference_mode(False):  # so that gradients can pass later
+                self._prepared = _prepare(means.to(features.device).double(), factors.to(features.device).double())
+        return self._prepared
 
     def state(self) -> dict[str, Tensor]:
         """Return means and packed Cholesky factors in float32."""
@@ -122,6 +124,39 @@ class ClassCovarianceDensity(ClassGaussianDensity):
         return torch.stack([cholesky((x.T @ x + weight * shared) / (len(x) + weight)) for x in spreads])
 
 
+class RelativeMahalanobis(Density):
+    """−max_c log N(x; μ_c, Σ) + log N(x; μ, Σ₀): half of min_c MD_c² − MD₀², up to a constant (Ren et al. 2021).
+
+    Directions in which all classes vary alike cancel, so that it finds near outliers which the distance itself misses.
+    """
+
+    def __init__(self) -> None:
+        self.classes, self.background = ClassGaussianDensity(), ClassGaussianDensity()
+
+    def fit(self, features: Tensor, labels: Tensor) -> Self:
+        """Fit training features `[members, n, d]` with labels `[n]`."""
+        self.classes.fit(features, labels)
+        self.background.fit(features, torch.zeros(features.shape[1], dtype=torch.int64))
+        return self
+
+    def score(self, features: Tensor) -> Tensor:
+        """Score features `[members, batch, d]` as `[batch]`."""
+        return self.classes.score(features) - self.background.score(features)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return both sets of Gaussians."""
+        parts = {"classes": self.classes.state(), "background": self.background.state()}
+        return {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """Restore the density that `state` describes."""
+        density = cls()
+        density.classes = ClassGaussianDensity.from_state(under("classes/", state))
+        density.background = ClassGaussianDensity.from_state(under("background/", state))
+        return density
+
+
 def shrunk_covariance(spread: Tensor) -> Tensor:
     """Return the shrunk covariance `[d, d]` of centred features `[n, d]`."""
     covariance = spread.T @ spread / len(spread)
@@ -150,7 +185,8 @@ def cholesky(covariance: Tensor) -> Tensor:
 
 def _prepare(means: Tensor, factors: Tensor) -> _Prepared:
     """Prepare means `[members, classes, d]` and Cholesky factors `[members, 1 or classes, d, d]`."""
-    centre, whitening = means.mean(dim=1, keepdim=True), torch.linalg.inv(factors)
+    centre = means.mean(dim=1, keepdim=True)
+    whitening = torch.linalg.solve_triangular(factors, torch.eye(means.shape[2]).to(factors), upper=False)
     white = (means - centre).unflatten(1, (factors.shape[1], -1)) @ whitening.mT
     constants = factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1) + means.shape[2] * math.log(2 * math.pi) / 2
     return _Prepared(centre, whitening, white, constants)
