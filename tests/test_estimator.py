@@ -11,10 +11,8 @@ import pyarrow as pa
 import pytest
 import torch
 from scipy.stats import betabinom
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_blobs
-from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -171,20 +169,11 @@ class TestCalibration:
 
 
 class TestScikitLearnTools:
-    def test_clone_forgets_the_fit(self, fitted, iris):
-        copied = clone(fitted)
-        assert copied.get_params() == fitted.get_params()
-        with pytest.raises(NotFittedError):
-            copied.is_ood(iris[0])
-
     def test_pipeline_and_grid_search(self, iris):
         pipeline = make_pipeline(StandardScaler(), quick())
         search = GridSearchCV(pipeline, {"besnnclassifier__members": [1, 2]}, cv=2).fit(*iris)
         assert search.best_estimator_[-1].detector_.model.members == search.best_params_["besnnclassifier__members"]
         assert search.best_estimator_[-1].p_value(iris[0]).shape == (150,)
-
-    def test_cross_val_score(self, iris):
-        assert cross_val_score(quick(), *iris, cv=3, scoring="neg_log_loss").shape == (3,)
 
     def test_copies_and_files_answer_the_same(self, fitted, cancer, tmp_path):
         X_new = cancer[1]
