@@ -83,7 +83,7 @@ SCORES = ["nearest-neighbour", "class-gaussian", "combined"]
 @pytest.mark.parametrize(
     ("method", "score", "images"),
     [(method, "method", False) for method in (*METHODS, SCALED)]
-    + [(method, "nearest-neighbour", True) for method in METHODS]
+    + [("deep-ensemble", "nearest-neighbour", True)]
     + [("be-snn", score, images) for score in SCORES for images in (False, True)],
 )
 def test_a_saved_detector_predicts_the_same_to_the_last_bit(method, score, images, fitted, stripes, tmp_path):
@@ -236,8 +236,7 @@ def test_numbers_may_come_in_any_form(fitted):
     assert np.array_equal(detector.score(whole), detector.score(whole.astype(np.float32)))
 
 
-@pytest.mark.parametrize("score", ["method", "nearest-neighbour", "class-gaussian", "combined"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "score"), [*((each, "method") for each in METHODS), *(("be-snn", each) for each in SCORES)])
 def test_no_finite_input_is_too_far(method, score, fitted):
     far = np.array([[1e300, -1e300], [3e38, 3e38], [-1e30, 1e-30], [1e10, 0]])
     with warnings.catch_warnings():
@@ -274,15 +273,6 @@ def test_gradients_of_a_score_reach_the_input_also_after_predicting(fitted):
     evidence, features = detector.network(None)(raw)
     detector.scoring.score(evidence, features).sum().backward()
     assert raw.grad.abs().sum() > 0
-
-
-def test_moving_keeps_the_predictions(fitted, tmp_path):
-    fitted().save(tmp_path / "model.safetensors")
-    detector = Detector.load(tmp_path / "model.safetensors")
-    before = detector.score(NEW)
-    assert detector.to("cpu") is detector
-    assert detector.device == torch.device("cpu")
-    assert np.array_equal(detector.score(NEW), before)
 
 
 def test_one_name_for_each_class(fitted):
@@ -377,14 +367,11 @@ WEIGHT = "model/feature_extractor.0.weight"
         lambda tensors, header: tensors.update({"model/extra": torch.ones(1)}),
         lambda tensors, header: tensors.update({WEIGHT: torch.ones(2, 2)}),
         lambda tensors, header: tensors.update({WEIGHT: tensors[WEIGHT].half()}),
-        lambda tensors, header: tensors.update({WEIGHT: tensors[WEIGHT].long()}),
         lambda tensors, header: tensors.update({"model/class_mean": torch.ones(1, 1, 1)}),
         lambda tensors, header: tensors.update({"model/class_mean": tensors["model/class_mean"].double()}),
-        lambda tensors, header: header["recipe"]["backbone"].update({"hidden": [8] * 100_000}),
         lambda tensors, header: tensors.pop("model/class_spread"),
         lambda tensors, header: tensors.pop("preprocessing/mean"),
         lambda tensors, header: tensors.update({"preprocessing/std": torch.zeros(2)}),
-        lambda tensors, header: tensors.update({"preprocessing/std": torch.ones(3)}),
         lambda tensors, header: tensors.pop("calibration/scores"),
         lambda tensors, header: tensors.update({"calibration/scores": torch.ones(3)}),
         lambda tensors, header: tensors.pop("density/nearest-neighbour/codes"),
@@ -392,9 +379,7 @@ WEIGHT = "model/feature_extractor.0.weight"
         lambda tensors, header: [tensors.pop(name) for name in list(tensors) if name.startswith("combined/")],
         lambda tensors, header: header.pop("class_names"),
         lambda tensors, header: header.update(class_names=["a", "b", "c"]),
-        lambda tensors, header: header.update(class_names=5),
         lambda tensors, header: header.update(input_shape=[3]),
-        lambda tensors, header: header.update(input_shape=["2"]),
         lambda tensors, header: header.update(input_shape=[]),
         lambda tensors, header: header.update(input_shape=[1, 8, 8]),
         lambda tensors, header: header.update(scoring={"name": "bogus", "densities": []}),
@@ -402,13 +387,9 @@ WEIGHT = "model/feature_extractor.0.weight"
         lambda tensors, header: header.update(calibration={"alpha": 2, "delta": None}),
         lambda tensors, header: header.update(layer=[["x"]]),
         lambda tensors, header: header.update(feature_names=[["x"], "y"]),
-        lambda tensors, header: header.update(feature_names=2),
-        lambda tensors, header: header.update(recipe={"name": "x"}),
         lambda tensors, header: header.update(recipe="two-moons"),
         lambda tensors, header: header["recipe"]["backbone"].update(hidden=[9]),
-        lambda tensors, header: header["recipe"]["backbone"].update(name="convnet"),
         lambda tensors, header: header["recipe"]["method"].update(name="softmax"),
-        lambda tensors, header: header["recipe"]["method"].update(members=3),
         lambda tensors, header: header["recipe"]["data"].update(danger="rm -rf"),
     ],
 )
@@ -421,11 +402,9 @@ def test_an_inconsistent_file_is_refused_in_one_line(change, path):
     "change",
     [
         lambda header: header["recipe"]["backbone"].update(hidden=[10**9, 10**9]),
-        lambda header: header["recipe"]["backbone"].update(feature_dim=10**12),
         lambda header: header["recipe"]["method"].update(hidden_dim=10**15, noise_dim=10**15),
         lambda header: header["recipe"]["method"].update(members=10**9),
         lambda header: header["recipe"].update(method={"name": "deep-ensemble", "members": 10**9}),
-        lambda header: header.update(input_shape=[10**14]),
         lambda header: header.update(input_shape=[10**30]),
     ],
 )
@@ -472,12 +451,9 @@ def test_one_row_per_input():
         Prediction("cat", 0.75, 0.5, 0.25, False, "unsure"),
         Prediction("dog", 0.875, 2.0, 0.01, True, "unknown"),
     ]
+    assert [type(value) for value in next(iter(TWO))] == [str, float, float, float, bool, str]
     assert TWO.named_label_sets(["cat", "dog"]) == [["cat", "dog"], []]
-
-
-def test_rows_are_plain_python():
-    for row in TWO:
-        assert [type(value) for value in row] == [str, float, float, float, bool, str]
+    assert list(TWO[:0]) == []
 
 
 def test_some_of_the_rows():
@@ -486,11 +462,6 @@ def test_some_of_the_rows():
     assert second.member_labels.tolist() == [[1], [0]]
     assert second.member_probabilities.tolist() == [[0.75], [0.5]]
     assert second.indices.tolist() == [1]
-
-
-def test_empty_predictions():
-    assert len(TWO[:0]) == 0
-    assert list(TWO[:0]) == []
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import copy
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -13,10 +11,8 @@ import pyarrow as pa
 import pytest
 import torch
 from scipy.stats import betabinom
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_blobs
-from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -173,39 +169,19 @@ class TestCalibration:
 
 
 class TestScikitLearnTools:
-    def test_clone_forgets_the_fit(self, fitted, iris):
-        copied = clone(fitted)
-        assert copied.get_params() == fitted.get_params()
-        with pytest.raises(NotFittedError):
-            copied.is_ood(iris[0])
-
     def test_pipeline_and_grid_search(self, iris):
         pipeline = make_pipeline(StandardScaler(), quick())
         search = GridSearchCV(pipeline, {"besnnclassifier__members": [1, 2]}, cv=2).fit(*iris)
         assert search.best_estimator_[-1].detector_.model.members == search.best_params_["besnnclassifier__members"]
         assert search.best_estimator_[-1].p_value(iris[0]).shape == (150,)
 
-    def test_cross_val_score(self, iris):
-        assert cross_val_score(quick(), *iris, cv=3, scoring="neg_log_loss").shape == (3,)
-
-    def test_copies_score_the_same(self, fitted, cancer):
-        np.testing.assert_array_equal(copy.deepcopy(fitted).ood_score(cancer[1]), fitted.ood_score(cancer[1]))
-
-    def test_joblib_round_trip_in_a_fresh_process(self, fitted, cancer, tmp_path):
+    def test_copies_and_files_answer_the_same(self, fitted, cancer, tmp_path):
         X_new = cancer[1]
         joblib.dump(fitted, tmp_path / "classifier.joblib")
-        joblib.dump(X_new, tmp_path / "X.joblib")
-        script = (
-            "import joblib, sys; folder = sys.argv[1]\n"
-            "classifier, X = (joblib.load(f'{folder}/{name}.joblib') for name in ('classifier', 'X'))\n"
-            "results = [classifier.predict_proba(X), classifier.p_value(X), classifier.predict(X)]\n"
-            "joblib.dump(results, f'{folder}/results.joblib')"
-        )
-        subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
-        probabilities, p_values, labels = joblib.load(tmp_path / "results.joblib")
-        np.testing.assert_allclose(probabilities, fitted.predict_proba(X_new), rtol=1e-4, atol=1e-7)
-        np.testing.assert_allclose(p_values, fitted.p_value(X_new), atol=2 / 69)
-        np.testing.assert_array_equal(labels, fitted.predict(X_new))
+        for again in (copy.deepcopy(fitted), joblib.load(tmp_path / "classifier.joblib")):
+            np.testing.assert_array_equal(again.predict_proba(X_new), fitted.predict_proba(X_new))
+            np.testing.assert_array_equal(again.p_value(X_new), fitted.p_value(X_new))
+            np.testing.assert_array_equal(again.predict(X_new), fitted.predict(X_new))
 
     def test_an_unfitted_estimator_pickles(self, tmp_path):
         joblib.dump(BESNNClassifier(members=3), tmp_path / "unfitted.joblib")
@@ -262,7 +238,7 @@ class TestLabelsAndTables:
     def test_columns_that_float32_cannot_hold_are_centred_first(self, iris, column):
         X, y = iris
         X = np.column_stack([X[:, :2], column])
-        assert BESNNClassifier(random_state=0).fit(X, y).score(X, y) > 0.97  # classes are sorted, as the column is
+        assert BESNNClassifier(epochs=60, random_state=0).fit(X, y).score(X, y) > 0.97  # classes are sorted, as the column is
 
     @pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
     def test_frames_with_words_dates_and_gaps(self, form, tmp_path):
@@ -290,7 +266,7 @@ class TestLabelsAndTables:
         X, y = iris
         X = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
         X[:, 0] = iris[0][:, 0]
-        classifier = BESNNClassifier(random_state=0).fit(X, y)
+        classifier = BESNNClassifier(epochs=60, random_state=0).fit(X, y)
         assert classifier.score(X, y) > 0.9
         strange = iris[0].copy()
         strange[:, 0] = np.nan
@@ -463,12 +439,6 @@ def test_the_detector_predicts_labels_of_the_kind_it_was_given(names):
         assert labels.dtype.kind == names.dtype.kind
         assert set(labels.tolist()) <= set(names.tolist())
         assert each.class_names == tuple(map(str, names))
-
-
-@pytest.mark.parametrize("alpha", ["0.05", None])
-def test_an_alpha_that_is_no_number_is_named(fitted, cancer, alpha):
-    with pytest.raises(InputError, match=f"alpha={alpha!r} is not a false-alarm rate"):
-        fitted.is_ood(cancer[1], alpha=alpha)
 
 
 def test_one_class_is_told_from_everything_else():

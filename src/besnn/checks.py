@@ -88,6 +88,14 @@ def as_floating(values: Tensor | Numbers, name: str) -> Tensor:
     return tensor
 
 
+def as_vector(values: Tensor | Numbers, name: str) -> NDArray[np.float64]:
+    """Return a list of numbers as float64 `[n]`; NaN is refused."""
+    vector: NDArray[np.float64] = as_floating(values, name).cpu().double().numpy()
+    if vector.ndim != 1:
+        raise InputError(f"{name} have shape {list(vector.shape)}: pass a list of numbers, [n]")
+    return vector
+
+
 def as_integers(values: Tensor | Sequence[int] | NDArray[Any], name: str) -> Tensor:
     """Return whole numbers as an int64 tensor."""
     array = as_numpy(values, name)

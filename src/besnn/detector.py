@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -12,16 +12,24 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from besnn.checks import as_integers, check_labels
-from besnn.detection import ConformalThreshold, Decision, LabelRule, ScoreSet, benjamini_hochberg, fit_decision
+from besnn.detection import ConformalThreshold, Decision, LabelRule, ScoreSet, fit_decision
 from besnn.detection.explanation import Examples, occlusion_map
 from besnn.detection.label_rule import DECISIONS, Form
+from besnn.detection.predictions import Explanation, Prediction, Predictions
 from besnn.detection.score_set import COMBINED
 from besnn.errors import BesnnError, DataError, InputError, NotReadyError, one_line
 from besnn.model import InferenceNetwork, OODClassifier, Preprocessing, WrappedNetwork
 from besnn.recipe.build import build_method
 from besnn.recipe.config import Recipe
 from besnn.recipe.reading import parse_recipe
-from besnn.storage.tensor_file import MODEL_FILE, parse_tensor_file, read_tensor_file, tensor_file_bytes, write_tensor_file
+from besnn.storage.tensor_file import (
+    MODEL_FILE,
+    parse_tensor_file,
+    read_tensor_file,
+    tensor_file_bytes,
+    under,
+    write_tensor_file,
+)
 
 if TYPE_CHECKING:
     from besnn.data import Dataset
@@ -29,100 +37,9 @@ if TYPE_CHECKING:
     from besnn.evaluation import Evaluation, ScoredSet
     from besnn.evaluation.explained import Explained
 
+__all__ = ["Array", "Detector", "Explanation", "Prediction", "Predictions"]
+
 Array = NDArray[Any] | Tensor
-
-
-class Prediction(NamedTuple):
-    """What a detector says about one input."""
-
-    label: str | int
-    probability: float
-    score: float
-    p_value: float
-    is_ood: bool
-    decision: str
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What a detector says about a batch of inputs, one row per input.
-
-    Attributes:
-        labels, indices: name and index of the most probable class, `[n]`; the names are integers if the classes are.
-        probabilities: `[n, classes]`, scaled if the detector was calibrated with labels.
-        score: higher = more out-of-distribution, `[n]`.
-        p_value: the share of known inputs that are at least as unusual, `[n]`.
-        is_ood: whether the input is declared out-of-distribution, `[n]`.
-        decision: `known`, `unsure` or `unknown` (out-of-distribution), `[n]`.
-        label_sets: the classes that an input may have, `[n, classes]` booleans; none of an unknown input.
-        member_labels, member_probabilities: the class index that each member predicts and its own probability, `[members, n]`.
-    """
-
-    labels: NDArray[np.str_ | np.int64]
-    indices: NDArray[np.int64]
-    probabilities: NDArray[np.float32]
-    score: NDArray[np.float32]
-    p_value: NDArray[np.float64]
-    is_ood: NDArray[np.bool_]
-    decision: NDArray[np.str_]
-    label_sets: NDArray[np.bool_]
-    member_labels: NDArray[np.int64]
-    member_probabilities: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, rows: slice) -> "Predictions":
-        """Return some of the rows, without a copy."""
-        return Predictions(
-            **{name: array[:, rows] if name.startswith("member_") else array[rows] for name, array in vars(self).items()}
-        )
-
-    def __iter__(self) -> Iterator[Prediction]:
-        columns = self.labels, self.probabilities.max(axis=1), self.score, self.p_value, self.is_ood, self.decision
-        return map(Prediction, *(column.tolist() for column in columns))
-
-    def named_label_sets(self, class_names: Sequence[str]) -> list[list[str]]:
-        """Return the labels that each input may have, the most probable first."""
-        order = np.argsort(-self.probabilities, axis=1, kind="stable")
-        inside = np.take_along_axis(self.label_sets, order, axis=1)
-        return [[class_names[index] for index in row[held]] for row, held in zip(order, inside, strict=True)]
-
-    def control_fdr(self, q: float) -> "Predictions":
-        """Return the same predictions with the flags of `benjamini_hochberg`: on average at most a share q of them is false.
-
-        The promise is about this batch as a whole. Flagged inputs have no labels; those no longer flagged have one label, and
-        are `unsure`: they were not among the inputs that promises about labels are made for.
-        """
-        is_ood = benjamini_hochberg(self.p_value, q)
-        cleared = self.is_ood & ~is_ood
-        decision = np.where(is_ood, "unknown", np.where(cleared, "unsure", self.decision))
-        one_label = np.eye(self.probabilities.shape[1], dtype=bool)[self.indices]
-        label_sets = np.where(cleared[:, None], one_label, self.label_sets) & ~is_ood[:, None]
-        return replace(self, is_ood=is_ood, decision=decision, label_sets=label_sets)
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a detector decided as it did, one row per input.
-
-    Attributes:
-        predictions: what it says.
-        neighbours, distances: which of the detector's `examples` are nearest by their features, `[n, k]`, nearest first, and
-            how far they are: 1 − cos, averaged over the members.
-        surprise: −log p by part of the deciding score, such as the density at a layer, `{part: [n]}`, with p the share of known
-            inputs that are at least as strange in this respect; the parts add up to a combined score.
-        heat_maps: how much each place of an image adds to the score, `[n, h, w]`; None if not asked for, and for rows.
-    """
-
-    predictions: Predictions
-    neighbours: NDArray[np.int64]
-    distances: NDArray[np.float32]
-    surprise: dict[str, NDArray[np.float32]]
-    heat_maps: NDArray[np.float32] | None = None
-
-    def __len__(self) -> int:
-        return len(self.predictions)
 
 
 class Detector:
@@ -229,6 +146,24 @@ class Detector:
             evidence, features = network(batch.to(self.device))
             yield evidence.to(self.scoring_device), features.to(self.scoring_device)
 
+    def _collected(
+        self,
+        inputs: Array,
+        layer: str | None,
+        measure: Callable[[Tensor, Tensor], dict[str, Tensor]],
+        batch_size: int = 512,
+        progress: Callable[[int], None] = lambda inputs: None,
+    ) -> dict[str, Tensor]:
+        """Return what `measure` computes from the evidence and features of each batch, `{name: [n, ...]}`, on the CPU."""
+        raw = self._checked(inputs)
+        rows = raw if len(raw) else raw.new_zeros(1, *self.input_shape)  # no inputs: for the types and shapes
+        batches = []
+        for evidence, features in self._outputs(rows, self.network(layer), batch_size):
+            found = measure(evidence, features)
+            batches.append({name: (each.float() if each.is_floating_point() else each).cpu() for name, each in found.items()})
+            progress(evidence.shape[1] if len(raw) else 0)
+        return {name: torch.cat([batch[name] for batch in batches])[: len(raw)] for name in batches[0]}
+
     def score(self, inputs: Array, name: str | None = None, batch_size: int = 512) -> NDArray[np.float32]:
         """Return the OOD score of each input, `[n]`: the one that decides, or another by name; needs no calibration."""
         name = self.scoring.name if name is None else name
@@ -239,11 +174,8 @@ class Detector:
     ) -> dict[str, NDArray[np.float32]]:
         """Return several scores of the same inputs, `{name: [n]}`, in one pass; all of `scoring.names` unless given."""
         names = self.scoring.names if names is None else names
-        collected: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in names}
-        for evidence, features in self.outputs(inputs, self.layer_for(*names), batch_size):
-            for name, score in self.scoring.scores(evidence, features, names).items():
-                collected[name].append(score.float().cpu())
-        return {name: torch.cat(parts).numpy() for name, parts in collected.items()}
+        layer, measure = self.layer_for(*names), partial(self.scoring.scores, names=names)
+        return {name: score.numpy() for name, score in self._collected(inputs, layer, measure, batch_size).items()}
 
     def calibrate(
         self,
@@ -271,13 +203,14 @@ class Detector:
             max_error: as many inputs as possible are `known` such that at most this share of their labels is wrong, with
                 probability 1 − delta (0.1 unless given); the others are `unsure`, however many labels they have.
         """
-        scores, log_probabilities = self._scores_and_log_probabilities(inputs)
+        found = self._collected(inputs, self.layer_for(self.scoring.name), self._answers)
+        scores = found[self.scoring.name]
         truth = None if labels is None else as_integers(labels, "labels")
         if truth is not None:
             check_labels(truth, len(self.class_names), len(scores))
         self.decision = fit_decision(
             scores,
-            log_probabilities,
+            found["log_probabilities"],
             truth,
             self.class_names,
             alpha=alpha,
@@ -289,28 +222,19 @@ class Detector:
         )
         return self
 
-    def _scores_and_log_probabilities(self, inputs: Array, batch_size: int = 512) -> tuple[Tensor, Tensor]:
-        """Return the deciding scores `[n]` and log-probabilities `[n, classes]`, on the CPU."""
-        scores, log_probabilities = [torch.empty(0)], [torch.empty(0, len(self.class_names))]
-        for evidence, features in self.outputs(inputs, self.layer_for(self.scoring.name), batch_size):
-            scores.append(self.scoring.score(evidence, features).float().cpu())
-            log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
-        return torch.cat(scores), torch.cat(log_probabilities)
+    def _answers(self, evidence: Tensor, features: Tensor, names: Sequence[str] = ()) -> dict[str, Tensor]:
+        """Return scores (the one that decides, or those named), and what the members together and each alone think."""
+        best = torch.stack([self.model.log_probabilities(member[None]) for member in evidence], dim=1).max(dim=-1)
+        answers = {"log_probabilities": self.model.log_probabilities(evidence)}
+        answers |= {"member_labels": best.indices, "member_log_probabilities": best.values}
+        return answers | self.scoring.scores(evidence, features, names or [self.scoring.name])
 
     def predict(self, inputs: Array, batch_size: int = 512) -> Predictions:
         """Return label, probabilities, score, p-value and decision for each raw input; needs calibration."""
         decision = self._calibrated()
-        log_probabilities, scores = [torch.empty(0, len(self.class_names))], [torch.empty(0)]
-        member_probabilities = [torch.empty(self.model.members, 0)]
-        member_labels = [torch.empty(self.model.members, 0, dtype=torch.int64)]
-        for evidence, features in self.outputs(inputs, self.layer_for(self.scoring.name), batch_size):
-            log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
-            scores.append(self.scoring.score(evidence, features).float().cpu())
-            best = torch.stack([self.model.log_probabilities(member[None]) for member in evidence]).max(dim=-1)
-            member_probabilities.append(best.values.float().cpu())
-            member_labels.append(best.indices.cpu())
-        score = torch.cat(scores)
-        decided = decision.decide(score, torch.cat(log_probabilities))
+        found = self._collected(inputs, self.layer_for(self.scoring.name), self._answers, batch_size)
+        score = found[self.scoring.name]
+        decided = decision.decide(score, found["log_probabilities"])
         indices = decided.probabilities.argmax(dim=1).numpy()
         return Predictions(
             labels=np.asarray(self.class_names)[indices].astype(np.int64 if self.integer_labels else np.str_),
@@ -321,8 +245,8 @@ class Detector:
             is_ood=decided.is_ood.numpy(),
             decision=np.asarray(DECISIONS)[decided.codes.numpy()],
             label_sets=decided.label_sets.numpy(),
-            member_labels=torch.cat(member_labels, dim=1).numpy(),
-            member_probabilities=torch.cat(member_probabilities, dim=1).exp().numpy(),
+            member_labels=found["member_labels"].T.numpy(),
+            member_probabilities=found["member_log_probabilities"].T.exp().numpy(),
         )
 
     def explain(self, inputs: Array, neighbours: int = 5, heat_map: bool = True) -> Explanation:
@@ -330,29 +254,23 @@ class Detector:
 
         Neighbours and surprises cost as much again as predictions. A heat map costs about 170 scores of the image.
         """
-        raw, predictions = self._checked(inputs), self.predict(inputs)
-        rows = [np.zeros((0, neighbours), np.int64)]
-        distances = [np.zeros((0, neighbours), np.float32)]
-        combined = self.scoring.combined if self.scoring.name == COMBINED else None
-        surprise: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in (combined.tails if combined else ())}
-        for evidence, features in self.outputs(inputs, self.layer) if surprise or self.examples else ():
-            for name, parts in surprise.items():
-                assert combined is not None
-                parts.append(combined.tails[name].surprise(self.scoring.score(evidence, features, name)).float().cpu())
-            if self.examples is not None:
-                nearest, far = self.examples.nearest(features, neighbours)
-                rows.append(nearest)
-                distances.append(far)
-        found = {name: torch.cat(parts).numpy() for name, parts in surprise.items()}
-        maps = None
-        if heat_map and raw.ndim == 4:
-            maps = np.stack([occlusion_map(self.score, image) for image in raw]) if len(raw) else np.zeros((0, *raw.shape[2:]))
+        raw, predictions, examples = self._checked(inputs), self.predict(inputs), self.examples
+        tails = self.scoring.combined.tails if self.scoring.combined and self.scoring.name == COMBINED else {}
+
+        def measure(evidence: Tensor, features: Tensor) -> dict[str, Tensor]:
+            nearest = {} if examples is None else examples.nearest(features, neighbours)._asdict()
+            parts = self.scoring.scores(evidence, features, list(tails))
+            return nearest | {name: tails[name].surprise(part) for name, part in parts.items()}
+
+        found = {name: each.numpy() for name, each in self._collected(inputs, self.layer, measure).items()}
+        maps = [occlusion_map(self.score, image) for image in raw] if heat_map and raw.ndim == 4 else None
+        none = np.zeros((0, neighbours))
         return Explanation(
             predictions,
-            np.concatenate(rows[1:] or rows),
-            np.concatenate(distances[1:] or distances),
-            found or {self.scoring.name: -np.log(predictions.p_value).astype(np.float32)},
-            None if maps is None else maps.astype(np.float32),
+            neighbours=found.pop("rows", none.astype(np.int64)),
+            distances=found.pop("distances", none.astype(np.float32)),
+            surprise=found or {self.scoring.name: -np.log(predictions.p_value).astype(np.float32)},
+            heat_maps=None if maps is None else np.array(maps, np.float32).reshape(len(raw), *raw.shape[2:]),
         )
 
     def explained(
@@ -442,19 +360,13 @@ class Detector:
         """Compute what `predict` and `scores` would, in one pass."""
         from besnn.evaluation import ScoredSet
 
-        decision = self._calibrated()
-        log_probabilities = [torch.empty(0, len(self.class_names))]
-        collected: dict[str, list[Tensor]] = {name: [torch.empty(0)] for name in self.scoring.names}
-        for evidence, features in self.outputs(dataset.inputs, self.layer_for(*collected)):
-            log_probabilities.append(self.model.log_probabilities(evidence).float().cpu())
-            for name, parts in collected.items():
-                parts.append(self.scoring.score(evidence, features, name).float().cpu())
-            progress(evidence.shape[1])
-        scores = {name: torch.cat(parts) for name, parts in collected.items()}
-        decided = decision.decide(scores[self.scoring.name], torch.cat(log_probabilities))
+        score_names = self.scoring.names
+        measure = partial(self._answers, names=score_names)
+        found = self._collected(dataset.inputs, self.layer_for(*score_names), measure, progress=progress)
+        decided = self._calibrated().decide(found[self.scoring.name], found["log_probabilities"])
         return ScoredSet(
             probabilities=decided.probabilities.double().numpy(),
-            scores={name: values.double().numpy() for name, values in scores.items()},
+            scores={name: found[name].double().numpy() for name in score_names},
             p_values=decided.p_value.numpy(),
             is_ood=decided.is_ood.numpy(),
             label_sets=decided.label_sets.numpy(),
@@ -568,7 +480,7 @@ class Detector:
             model.float()  # whatever default the process has set
         if not isinstance(model, OODClassifier):
             raise TypeError(f"model is a {type(model).__name__}, not a besnn.model.OODClassifier")
-        weights = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
+        weights = under("model/", tensors)
         own = model.state_dict()
         for name, value in weights.items():
             expected = own[name].dtype if name in own else torch.float32  # class features are not there yet
@@ -603,8 +515,8 @@ class Detector:
             _encoding(header.get("encoding")),
         )
         if (calibration := header["calibration"]) is not None:
-            detector.decision = Decision.from_state(_under("calibration/", tensors), calibration, len(header["class_names"]))
-        if examples := _under("examples/", tensors):
+            detector.decision = Decision.from_state(under("calibration/", tensors), calibration, len(header["class_names"]))
+        if examples := under("examples/", tensors):
             detector.examples = Examples.from_state(examples)
         return detector
 
@@ -615,10 +527,6 @@ def _encoding(settings: Sequence[dict[str, Any]] | None) -> "TableEncoding | Non
     from besnn.data.encoding import TableEncoding
 
     return TableEncoding.from_settings(settings)
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _as_tensor(inputs: Array) -> Tensor:

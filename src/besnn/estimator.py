@@ -45,7 +45,14 @@ LEAST_REFERENCE = 2  # validation rows to combine scores with
 ROUNDING = 1e-5  # of scores, relative to the largest
 
 
-class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True  # gaps are welcome
+        return tags
+
+
+class BESNNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """A classifier that says when it does not know: a BE-SNN, calibrated on rows that it holds out itself.
 
     Inputs are a table `[n, d]`, or images `[n, c, h, w]`, `[n, h, w, c]` or `[n, h, w]` with integers from 0 to
@@ -237,12 +244,6 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         names = getattr(self, "feature_names_in_", range(rows.shape[1]))
         return pa.RecordBatch.from_pydict({str(name): pa.array(column) for name, column in zip(names, rows.T, strict=True)})
 
-    def __sklearn_tags__(self) -> Any:
-        """Say that gaps are welcome."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     def _recipe(self, seed: int, is_image: bool) -> Recipe:
         """Return the recipe that the parameters describe; a wrong parameter raises an error that names its field."""
         content = IMAGES if is_image else load_recipe("table").model_dump(exclude_unset=True)
@@ -284,7 +285,7 @@ class BESNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         super().__setstate__(state)
 
 
-class BESNNOutlierDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class BESNNOutlierDetector(_Estimator):
     """A `BESNNClassifier` with PyOD's names: what it does not know is an outlier. PyOD itself is not needed.
 
     It learns from the labels of known classes; none of them means "outlier".
@@ -321,12 +322,6 @@ class BESNNOutlierDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self.decision_scores_ = self.decision_function(X)
         self.labels_ = self._outliers(self.decision_scores_)
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        """Say that gaps are welcome."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return the OOD score of each input, `[n]`: higher = more of an outlier."""

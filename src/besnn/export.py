@@ -1,7 +1,4 @@
-"""Export a detector as one graph, from raw inputs to decisions, that ONNX Runtime or plain PyTorch runs without besnn.
-
-Where a score searches or depends on values in Python, it provides a fixed formula for the export.
-"""
+"""Export a detector as one graph, from raw inputs to decisions, that ONNX Runtime or plain PyTorch runs without besnn."""
 
 import copy
 import json
@@ -82,6 +79,7 @@ def _program(network: nn.Module, example: Tensor | tuple[Tensor, ...]) -> torch.
     batch = {0: torch.export.Dim.AUTO}
     shapes = batch if isinstance(example, Tensor) else (batch,) * len(example)
     with torch.no_grad():
+        network(example)  # moves the tensors of densities to the device, before they become constants
         return torch.export.export(network, (example,), dynamic_shapes=(shapes,))
 
 
@@ -226,22 +224,15 @@ class _ScoreNetwork(nn.Module):
 
     def __init__(self, scores: ScoreSet) -> None:
         super().__init__()
-        self.name, self.evidence_scores = scores.name, scores.evidence_scores
-        self.density_names = list(scores.densities)  # they contain dots, which a ModuleDict refuses
-        self.densities = nn.ModuleList(density.network() for density in scores.densities.values())
+        self.scores = scores
         tails = scores.combined.tails if scores.name == COMBINED and scores.combined is not None else {}
         self.tail_names, self.tails = list(tails), nn.ModuleList(tail.network() for tail in tails.values())
 
     def forward(self, evidence: Tensor, features: Tensor) -> Tensor:
         if not self.tail_names:
-            return self.part(self.name, evidence, features)
+            return self.part(self.scores.name, evidence, features)
         tails = zip(self.tail_names, self.tails, strict=True)
         return torch.stack([tail(self.part(name, evidence, features)) for name, tail in tails]).sum(dim=0)
 
     def part(self, name: str, evidence: Tensor, features: Tensor) -> Tensor:
-        score: Tensor = (
-            self.densities[self.density_names.index(name)](features)
-            if name in self.density_names
-            else self.evidence_scores[name](evidence)
-        )
-        return score.to(torch.float32)
+        return self.scores.score(evidence, features, name).to(torch.float32)

@@ -67,7 +67,9 @@ def test_wrong_use_is_explained():
         cross_conformal_p_values([[1.0]], [[1.0], [2.0]])
     with pytest.raises(InputError, match="1 weights for 2 scores"):
         weighted_p_values([1.0, 2.0], [1.0], [1.0], [1.0])
-    with pytest.raises(InputError, match="negative, or all zero"):
+    with pytest.raises(InputError, match="negative, infinite or all zero"):
         weighted_p_values([1.0], [1.0], [1.0], [0.0])
-    with pytest.raises(InputError, match=r"scores have shape \[1\] or are not finite"):
+    with pytest.raises(InputError, match="negative, infinite or all zero"):
+        weighted_p_values([1.0], [1.0], [1.0], [np.inf])
+    with pytest.raises(InputError, match="scores hold 1 NaN"):
         weighted_p_values([np.nan], [1.0], [1.0], [1.0])

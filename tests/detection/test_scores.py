@@ -137,12 +137,10 @@ def test_compiles_into_one_graph(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-@pytest.mark.parametrize(
-    "wrong", [torch.zeros(2, 3), torch.zeros(2, 3, 4, dtype=torch.long), torch.full((1, 1, 2), math.nan), [[[1.0]]]]
-)
-def test_refuses_what_is_not_evidence(kind: str, name: str, wrong: object) -> None:
-    with pytest.raises(InputError):
-        scores_for(kind)[name](wrong)  # type: ignore[arg-type]
+def test_refuses_what_is_not_evidence(kind: str, name: str) -> None:
+    for wrong in (torch.zeros(2, 3), torch.zeros(2, 3, 4, dtype=torch.long), torch.full((1, 1, 2), math.nan), [[[1.0]]]):
+        with pytest.raises(InputError):
+            scores_for(kind)[name](wrong)  # type: ignore[arg-type]
 
 
 def test_refuses_an_unknown_kind() -> None:

@@ -30,7 +30,7 @@ def test_aurc_of_the_best_order_is_the_least():
     assert aurc(np.arange(100)[::-1], wrong) == pytest.approx(np.mean([max(0, k - 80) / k for k in range(1, 101)]))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_augrc_is_the_area_under_answered_errors(seed):
     confidence, wrong = draw(seed=seed, digits=6)
     answered_wrongly = np.append(0, np.cumsum(wrong[np.argsort(-confidence)])) / len(wrong)
@@ -40,7 +40,7 @@ def test_augrc_is_the_area_under_answered_errors(seed):
 def test_augrc_with_ties_is_the_mean_over_their_orders():
     confidence, wrong = draw(n=12)
     rng = np.random.default_rng(0)
-    orders = [augrc(confidence + 1e-6 * rng.random(12), wrong) for _ in range(4000)]
+    orders = [augrc(confidence + 1e-6 * rng.random(12), wrong) for _ in range(2000)]
     assert augrc(confidence, wrong) == pytest.approx(np.mean(orders), abs=1e-3)
     assert augrc([0.1, 0.2], [False, False]) == 0
     assert augrc([0.1, 0.2], [True, True]) == 0.5

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
-from besnn.checks import as_numpy
+from besnn.checks import Numbers, as_vector
 from besnn.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def cross_conformal_p_values(scores: Sequence[npt.ArrayLike], held_out_scores: Sequence[npt.ArrayLike]) -> FloatArray:
+def cross_conformal_p_values(scores: Sequence[Tensor | Numbers], held_out_scores: Sequence[Tensor | Numbers]) -> FloatArray:
     """Compute cross-conformal p-values `[batch]`, which use every labelled input for training and for calibration (Vovk 2015).
 
     Split the data into K folds and train K detectors, each without one fold. `held_out_scores[k]` `[n_k]` are the scores of
@@ -24,8 +25,8 @@ def cross_conformal_p_values(scores: Sequence[npt.ArrayLike], held_out_scores: S
     >>> cross_conformal_p_values([[5.0, 0.0], [9.0, 0.0]], [[1.0, 2.0], [3.0, 4.0]])
     array([0.2, 1. ])
     """
-    by_fold = [_checked(each, "held-out scores") for each in held_out_scores]
-    queries = [_checked(each, "scores") for each in scores]
+    by_fold = [as_vector(each, "held-out scores") for each in held_out_scores]
+    queries = [as_vector(each, "scores") for each in scores]
     if not by_fold or len(queries) != len(by_fold) or len({len(query) for query in queries}) > 1:
         found = f"{len(queries)} sets of scores for {len(by_fold)} folds"
         raise InputError(f"{found}: pass the scores of the same inputs by each fold's detector, and the fold's own")
@@ -36,7 +37,10 @@ def cross_conformal_p_values(scores: Sequence[npt.ArrayLike], held_out_scores: S
 
 
 def weighted_p_values(
-    scores: npt.ArrayLike, calibration_scores: npt.ArrayLike, weights: npt.ArrayLike, calibration_weights: npt.ArrayLike
+    scores: Tensor | Numbers,
+    calibration_scores: Tensor | Numbers,
+    weights: Tensor | Numbers,
+    calibration_weights: Tensor | Numbers,
 ) -> FloatArray:
     """Compute weighted conformal p-values `[batch]` for inputs that are distributed otherwise than the calibration inputs.
 
@@ -49,22 +53,15 @@ def weighted_p_values(
     >>> weighted_p_values([2.0], [1.0, 3.0], weights=[1.0], calibration_weights=[2.0, 1.0])
     array([0.5])
     """
-    query, calibration = _checked(scores, "scores"), _checked(calibration_scores, "calibration scores")
-    own, others = _checked(weights, "weights"), _checked(calibration_weights, "calibration weights")
+    query, calibration = as_vector(scores, "scores"), as_vector(calibration_scores, "calibration scores")
+    own, others = as_vector(weights, "weights"), as_vector(calibration_weights, "calibration weights")
     if own.shape != query.shape or others.shape != calibration.shape:
         raise InputError(
             f"{len(own)} weights for {len(query)} scores, {len(others)} for {len(calibration)}: pass one per score"
         )
-    if min(own.min(initial=0), others.min(initial=0)) < 0 or others.sum() == 0:
-        raise InputError("weights are negative, or all zero: pass the density ratio of each input, 0 or more")
+    if min(own.min(initial=0), others.min(initial=0)) < 0 or not 0 < others.sum() < np.inf:
+        raise InputError("weights are negative, infinite or all zero: pass the density ratio of each input, 0 or more")
     order = np.argsort(calibration)
     mass_from = np.append(np.cumsum(others[order][::-1])[::-1], 0.0)
     p: FloatArray = (own + mass_from[np.searchsorted(calibration[order], query)]) / (own + others.sum())
     return p
-
-
-def _checked(values: npt.ArrayLike, name: str) -> FloatArray:
-    array = as_numpy(values, name).astype(np.float64)
-    if array.ndim != 1 or not np.isfinite(array).all():
-        raise InputError(f"{name} have shape {list(array.shape)} or are not finite: pass one finite number per input, [n]")
-    return array

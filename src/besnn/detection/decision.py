@@ -9,6 +9,7 @@ from torch import Tensor
 from besnn.detection.conformal import ConformalThreshold, MondrianThreshold
 from besnn.detection.label_rule import Form, LabelRule, fit_label_rule
 from besnn.errors import InputError
+from besnn.storage.tensor_file import under
 
 
 class Decided(NamedTuple):
@@ -67,7 +68,7 @@ class Decision:
         """Restore the decision that `state` describes; files without labels or classes promise nothing about them."""
         rates = settings["alpha"], settings["delta"]
         by_class = MondrianThreshold(tensors["scores"], tensors["classes"], *rates) if "classes" in tensors else None
-        rule = {name.removeprefix("labels/"): value for name, value in tensors.items() if name.startswith("labels/")}
+        rule = under("labels/", tensors)
         labels = LabelRule.from_state(rule, settings["labels"]) if rule else LabelRule(classes)
         for part in (labels.thresholds, *(() if by_class is None else (by_class.thresholds,))):
             if len(part) != classes:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from besnn.checks import Numbers, as_floating
+from besnn.checks import Numbers, as_vector
 from besnn.detection.conformal import binomial_interval, exceeds
 from besnn.errors import InputError
 
@@ -90,7 +90,7 @@ class DriftMonitor:
         window: int = 1000,
         seed: int = 0,
     ) -> None:
-        grid = _array(edges, "edges")
+        grid = as_vector(edges, "edges")
         if not np.isfinite(grid).all() or (np.diff(grid) <= 0).any():
             raise InputError("edges must be finite and ascending: sort them and drop duplicates")
         if not alarm_level > 1:
@@ -102,7 +102,7 @@ class DriftMonitor:
         self.window = window
         self.seed = seed
         self._counts = ScoreCounts(grid)
-        self._counts.add(_array(initial_scores, "initial scores"))
+        self._counts.add(as_vector(initial_scores, "initial scores"))
         self._steps = 0
         self._log_capital = initial_log_capital()
         self._log_martingale = 0.0
@@ -124,7 +124,7 @@ class DriftMonitor:
 
         One half cannot do both: a grid fitted to the initial scores would spread them more evenly than new scores.
         """
-        shuffled = np.random.default_rng(seed).permutation(_array(scores, "calibration scores"))
+        shuffled = np.random.default_rng(seed).permutation(as_vector(scores, "calibration scores"))
         half, initial = np.array_split(shuffled, 2)
         if len(initial) == 0 or not np.isfinite(shuffled).all():
             raise InputError("calibration scores must be finite, and at least two: use those of the threshold")
@@ -133,7 +133,7 @@ class DriftMonitor:
 
     def update(self, scores: Tensor | Numbers) -> NDArray[np.float64]:
         """Take scores `[n]` in order and return the log martingale after each, `[n]`, however they are divided among calls."""
-        values = _array(scores, "scores")
+        values = as_vector(scores, "scores")
         runs = [self._run(values[start : start + STEPS_AT_ONCE]) for start in range(0, len(values), STEPS_AT_ONCE)]
         return np.concatenate([np.empty(0), *runs])
 
@@ -260,10 +260,3 @@ def play(
 
 def _log_reserve(t: NDArray[np.int64]) -> NDArray[np.float64]:
     return -RESERVE_DECAY * np.log1p((t + 1) / RESERVE_STEPS)
-
-
-def _array(values: Tensor | Numbers, name: str) -> NDArray[np.float64]:
-    array: NDArray[np.float64] = as_floating(values, name).cpu().double().numpy()
-    if array.ndim != 1:
-        raise InputError(f"{name} have shape {list(array.shape)}: pass a list of numbers, [n]")
-    return array

@@ -1,7 +1,7 @@
 """Why an input is not known: the training examples nearest to it, and the parts of an image that make it strange."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,13 @@ from besnn.errors import InputError
 
 PATCH_SHARE = 1 / 6
 """The side of what is occluded at a time, as a share of the image's shorter side; patches overlap by half."""
+
+
+class Nearest(NamedTuple):
+    """The k examples nearest to each input, `[batch, k]`, nearest first."""
+
+    rows: Tensor
+    distances: Tensor  # 1 − cos of the features, averaged over the members
 
 
 class Examples:
@@ -40,17 +47,14 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def nearest(self, features: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the k examples nearest to features `[members, batch, d]`, and their distances, `[batch, k]`, nearest first.
-
-        The distance is 1 − cos of the features, averaged over the members.
-        """
+    def nearest(self, features: Tensor, k: int) -> Nearest:
+        """Return the k examples nearest to features `[members, batch, d]`."""
         if self._rows is None or self._rows.device != features.device:
             rows = F.normalize(decode_rows(self.codes, self.scale), dim=-1)
             self._rows = rows.to(features.device)
         cosines = torch.einsum("mbd,mnd->bn", F.normalize(features.float(), dim=-1), self._rows) / len(self._rows)
         best = cosines.topk(min(k, len(self)), dim=1)
-        return best.indices.cpu().numpy(), (1 - best.values).clamp_min(0).cpu().numpy()
+        return Nearest(best.indices, (1 - best.values).clamp_min(0))
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors from which `from_state` restores the examples."""

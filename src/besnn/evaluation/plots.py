@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -41,11 +42,9 @@ _CLASS_MARKERS = ("o", "^", "s", "D")
 @house_style()
 def roc_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, npt.ArrayLike]) -> Figure:
     """Draw the ROC curve of each OOD set: the share of unknown inputs caught against the share of known inputs flagged."""
-    figure = new_figure(4.2, 3.8)
-    axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color=GUIDE_COLOUR, linewidth=0.8, linestyle="dotted")
-    for index, (name, scores) in enumerate(_checked(out_scores).items()):
-        axes.plot(*roc_points(in_scores, scores), **_line(name, index))
+    figure = _curves({name: roc_points(in_scores, scores) for name, scores in _checked(out_scores).items()})
+    (axes,) = figure.axes
+    axes.plot([0, 1], [0, 1], color=GUIDE_COLOUR, linewidth=0.8, linestyle="dotted", zorder=1)
     set_percent_axes(axes, "known inputs flagged", "unknown inputs caught")
     axes.legend(loc="lower right")
     return figure
@@ -54,12 +53,19 @@ def roc_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, npt.ArrayLike]
 @house_style()
 def precision_recall_curves(in_scores: npt.ArrayLike, out_scores: Mapping[str, npt.ArrayLike]) -> Figure:
     """Draw the precision-recall curve of each OOD set, with unknown inputs as the positive class."""
-    figure = new_figure(4.2, 3.8)
-    axes = figure.add_subplot()
-    for index, (name, scores) in enumerate(_checked(out_scores).items()):
-        axes.plot(*precision_recall_points(in_scores, scores), **_line(name, index))
+    curves = {name: precision_recall_points(in_scores, scores) for name, scores in _checked(out_scores).items()}
+    figure = _curves(curves)
+    (axes,) = figure.axes
     set_percent_axes(axes, "unknown inputs caught", "flagged inputs that are unknown")
     axes.legend(loc="lower left")
+    return figure
+
+
+def _curves(curves: Mapping[str, tuple[FloatArray, FloatArray]]) -> Figure:
+    figure = new_figure(4.2, 3.8)
+    axes = figure.add_subplot()
+    for (name, points), colour, style in zip(curves.items(), cycle(UNKNOWN_COLOURS), cycle(LINE_STYLES), strict=False):
+        axes.plot(*points, label=_label(name), color=colour, linestyle=style)
     return figure
 
 
@@ -107,14 +113,6 @@ def _checked(out_scores: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
 def _label(name: str) -> str:
     label = shortened(name, _MAX_NAME_LENGTH)
     return f" {label}" if label.startswith("_") else label  # matplotlib hides labels that begin with _
-
-
-def _line(name: str, index: int) -> dict[str, Any]:
-    return {
-        "label": _label(name),
-        "color": UNKNOWN_COLOURS[index % len(UNKNOWN_COLOURS)],
-        "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
-    }
 
 
 def _shares(scores: FloatArray, edges: FloatArray) -> FloatArray:

@@ -5,7 +5,7 @@ Reading one executes nothing that is in it.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,3 +119,8 @@ def _digest(tensors: Tensors, header: Header) -> str:
         sha.update(f"{name}|{value.dtype}|{list(value.shape)}|".encode())
         sha.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
     return sha.hexdigest()
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
+    """Return the tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -66,6 +66,12 @@ class TestEveryDensity:
         alone = [DENSITIES[name]().fit(training[[m]], LABELS).score(batch[[m]]) for m in range(MEMBERS)]
         torch.testing.assert_close(fitted(name).score(batch), torch.stack(alone).mean(dim=0))
 
+    def test_an_exported_program_scores_the_same(self, name: str, exported) -> None:
+        density, batch = fitted(name), features(40, 1)
+        expected = density.score(batch)
+        torch.testing.assert_close(exported(density, batch), expected, rtol=1e-4, atol=1e-4)
+        assert torch.equal(density.score(batch), expected)  # as it was
+
     def test_refuses_to_score_before_it_is_fitted(self, name: str) -> None:
         with pytest.raises(NotReadyError, match="fit"):
             DENSITIES[name]().score(features(5, 0))
@@ -199,10 +205,19 @@ def test_whitened_neighbours_equal_scikit_learn() -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-3)
 
 
-@pytest.mark.parametrize("name", ["class-covariance", "whitened-neighbour"])
-def test_the_exported_density_scores_the_same(name: str) -> None:
-    density, batch = fitted(name), features(40, 1)
-    torch.testing.assert_close(density.network()(batch).float(), density.score(batch), rtol=1e-4, atol=1e-4)
+def on_an_arc(n: int, seed: int, spread: float) -> torch.Tensor:
+    """Two members' features on a short arc, `spread` long, far from the origin, where a plain product cancels."""
+    angle = spread * torch.rand(2, n, 1, generator=torch.Generator().manual_seed(seed))
+    return 10 * torch.cat([angle.cos(), angle.sin(), angle.square(), torch.ones_like(angle)], dim=-1)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize(("k", "spread"), [(1, 0.05), (20, 1.0), (200, 0.05)])
+def test_neighbours_are_exact_in_an_exported_program(metric: str, k: int, spread: float, exported) -> None:
+    density = NearestNeighbourDensity(k=k, metric=metric).fit(on_an_arc(200, 0, spread))
+    batch = on_an_arc(50, 1, spread)
+    tolerance = 1e-7 if metric == "cosine" else 1e-4
+    torch.testing.assert_close(exported(density, batch), density.score(batch), rtol=1e-4, atol=tolerance)
 
 
 def test_gaussians_survive_dead_features_and_gaps_between_labels() -> None:
@@ -223,3 +238,12 @@ def test_gaussians_survive_dead_features_and_gaps_between_labels() -> None:
 def test_gaussians_refuse_what_they_cannot_fit(labels: torch.Tensor, message: str) -> None:
     with pytest.raises(InputError, match=message):
         ClassGaussianDensity().fit(features(300, 0), labels)
+
+
+def test_gradients_pass_after_a_first_score_without_them() -> None:
+    density = ClassGaussianDensity().fit(features(300, 0), LABELS)
+    batch = features(5, 1).requires_grad_()
+    with torch.inference_mode():
+        density.score(features(5, 1))
+    density.score(batch).sum().backward()
+    assert batch.grad.abs().sum() > 0

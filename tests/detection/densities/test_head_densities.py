@@ -84,12 +84,11 @@ class TestEveryScore:
         else:
             np.testing.assert_allclose(found, oracle(name), rtol=1e-4, atol=1e-4)
 
-    def test_is_saved_and_exported(self, name: str) -> None:
-        density, batch = fitted(name), torch.export.Dim("batch")
+    def test_is_saved_and_exported(self, name: str, exported) -> None:
+        density = fitted(name)
         scores = density.score(BATCH)
         assert torch.equal(density_from_state(name, density.state()).score(BATCH), scores)
-        program = torch.export.export(density.network(), (BATCH,), dynamic_shapes=({1: batch},))
-        torch.testing.assert_close(program.module()(BATCH[:, :7]), scores[:7], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(exported(density, BATCH), scores, rtol=1e-4, atol=1e-4)
 
     def test_scores_each_input_by_itself(self, name: str) -> None:
         density = fitted(name)
@@ -100,7 +99,7 @@ class TestEveryScore:
     def test_needs_a_head_and_a_fit(self, name: str) -> None:
         with pytest.raises(InputError, match="needs the features that go into a linear classifier"):
             HEAD_DENSITIES[name].from_settings(DensitySettings())
-        for step in (lambda density: density.score(BATCH), Density.state, Density.network):
+        for step in (lambda density: density.score(BATCH), Density.state):
             with pytest.raises(NotReadyError, match="fit"):
                 getattr(type(density := HEAD_DENSITIES[name](HEAD)), step.__name__, step)(density)
         with pytest.raises(InputError, match=r"fitted on \[1, n, 24\]"):

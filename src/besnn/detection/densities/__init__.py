@@ -5,15 +5,10 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from besnn.checks import check_choice
-from besnn.detection.densities.class_gaussian import ClassCovarianceDensity, ClassGaussianDensity
+from besnn.detection.densities.class_gaussian import ClassCovarianceDensity, ClassGaussianDensity, RelativeMahalanobis
 from besnn.detection.densities.density import Density, DensitySettings, Head, LayerDensity
-from besnn.detection.densities.fdbd import BoundaryDistance
-from besnn.detection.densities.head import HeadDensity
-from besnn.detection.densities.nac import NeuronCoverage
+from besnn.detection.densities.head import BoundaryDistance, HeadDensity, NeuronCoverage, ReactEnergy, VirtualLogit
 from besnn.detection.densities.nearest_neighbour import NearestNeighbourDensity
-from besnn.detection.densities.react import ReactEnergy
-from besnn.detection.densities.relative_mahalanobis import RelativeMahalanobis
-from besnn.detection.densities.vim import VirtualLogit
 from besnn.detection.densities.whitened_neighbour import WhitenedNeighbourDensity
 
 __all__ = [

@@ -2,25 +2,35 @@
 
 import math
 from collections.abc import Mapping
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from besnn.checks import as_integers
 from besnn.detection.densities.density import Density, check_features, check_same_layer
 from besnn.errors import InputError, NotReadyError
+from besnn.storage.tensor_file import under
 
 SHARED_ROWS = 0.1
 """Rows per dimension that the shared covariance counts for beside a class's own; chosen on the development half of
 `python -m benchmarks table-suite`, where 0.05 to 0.25 are as good."""
 
 
+class _Prepared(NamedTuple):
+    """What scoring needs, in float64; whitened means are grouped by covariance, of which there is one, or one per class."""
+
+    centre: Tensor  # [members, 1, d]
+    whitening: Tensor  # L⁻¹, [members, covariances, d, d]
+    means: Tensor  # [members, covariances, classes of each, d]
+    constants: Tensor  # of the log-densities, [members, covariances]
+
+
 class ClassGaussianDensity(Density):
     """Minus the largest class log-density, −max_c log N(x; μ_c, Σ), averaged over the members (Lee et al. 2018).
 
     The covariance is shrunk towards an isotropic one (oracle approximating shrinkage, Chen et al. 2010). Takes
-    4 · members · (classes · d + d (d + 1) / 2) bytes in a file and 8 · members · d² in memory. It fits and scores in float64,
+    4 · members · (classes · d + d (d + 1) / 2) bytes in a file and 12 · members · d² in memory. It fits and scores in float64,
     because whitening a flat direction exhausts float32.
 
     >>> training = torch.tensor([[[-1.0], [1.0], [9.0], [11.0]]])  # [members, n, d]
@@ -32,6 +42,7 @@ class ClassGaussianDensity(Density):
     def __init__(self) -> None:
         self._means: Tensor | None = None  # [members, classes, d]
         self._factors: Tensor | None = None  # Cholesky, [members, 1 or classes, d, d]
+        self._prepared: _Prepared | None = None  # on the device of the last features
 
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`; a class without features gets no Gaussian."""
@@ -45,10 +56,12 @@ class ClassGaussianDensity(Density):
             by_class = [member[rows].double() for rows in inside]
             means.append(torch.stack([x.mean(dim=0) for x in by_class]))
             factors.append(self._factorise([x - mean for x, mean in zip(by_class, means[-1], strict=True)]))
-        # Rounded to what is stored, so that a saved density scores the same.
-        self._means = torch.stack(means).float().double()
-        self._factors = torch.stack(factors).float().double()
+        self._store(torch.stack(means), torch.stack(factors))
         return self
+
+    def _store(self, means: Tensor, factors: Tensor) -> None:
+        # Rounded to what is stored, so that a saved density scores the same.
+        self._means, self._factors, self._prepared = means.float().cpu(), factors.float().cpu(), None
 
     def _factorise(self, spreads: list[Tensor]) -> Tensor:
         """Return the Cholesky factors `[1 or classes, d, d]` for the centred features `[n, d]` of each class."""
@@ -56,38 +69,41 @@ class ClassGaussianDensity(Density):
 
     def score(self, features: Tensor) -> Tensor:
         """Score features `[members, batch, d]` as `[batch]`; the Gaussians move to their device and stay there."""
+        gaussians = self._on(features)
+        centred = features.double() - gaussians.centre
+        members = zip(centred, gaussians.whitening, gaussians.means, gaussians.constants, strict=True)
+        score = torch.stack([_smallest_surprise(*member) for member in members]).mean(dim=0)
+        return score.to(torch.promote_types(features.dtype, torch.float32))
+
+    def whitened(self, features: Tensor) -> Tensor:
+        """Return features `[members, n, d]` from the mean of the classes, in units of the first covariance, in float32."""
+        gaussians = self._on(features)
+        return ((features.double() - gaussians.centre) @ gaussians.whitening[:, 0].mT).float()
+
+    def _on(self, features: Tensor) -> _Prepared:
         means, factors = self._fitted()
         check_same_layer(features, members=means.shape[0], dimension=means.shape[2])
-        self._means, self._factors = means, factors = means.to(features.device), factors.to(features.device)
-        members = zip(features, means, factors, strict=True)
-        score = torch.stack([-_log_densities(x.double(), *gaussians).amax(dim=-1) for x, *gaussians in members]).mean(dim=0)
-        return score.to(torch.promote_types(features.dtype, torch.float32))
+        if self._prepared is None or self._prepared.centre.device != features.device:
+            with torch.inference_mode(False):  # so that gradients can pass later
+                self._prepared = _prepare(means.to(features.device).double(), factors.to(features.device).double())
+        return self._prepared
 
     def state(self) -> dict[str, Tensor]:
         """Return means and packed Cholesky factors in float32."""
         means, factors = self._fitted()
         row, column = torch.tril_indices(means.shape[2], means.shape[2])
-        return {"means": means.float().cpu(), "factors": factors.float().cpu()[:, :, row, column]}
+        return {"means": means, "factors": factors[:, :, row, column]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """Restore the density that `state` describes."""
         density = cls()
-        density._means = means = state["means"].double()
-        dimension = means.shape[2]
+        dimension = state["means"].shape[2]
         row, column = torch.tril_indices(dimension, dimension)
-        density._factors = means.new_zeros(*state["factors"].shape[:2], dimension, dimension)
-        density._factors[:, :, row, column] = state["factors"].double()
+        factors = state["factors"].new_zeros(*state["factors"].shape[:2], dimension, dimension)
+        factors[:, :, row, column] = state["factors"]
+        density._store(state["means"], factors)
         return density
-
-    def whitening(self) -> tuple[Tensor, Tensor]:
-        """Return the mean of the class means `[members, 1, d]` and the first covariance's L⁻¹ `[members, d, d]`, in float64."""
-        means, factors = self._fitted()
-        return means.mean(dim=1, keepdim=True), torch.linalg.inv(factors[:, 0])
-
-    def network(self) -> nn.Module:
-        """Return `score` as a network that exports."""
-        return _ClassGaussianNetwork(*self._fitted())
 
     def _fitted(self) -> tuple[Tensor, Tensor]:
         if self._means is None or self._factors is None:
@@ -106,6 +122,39 @@ class ClassCovarianceDensity(ClassGaussianDensity):
         shared = shrunk_covariance(torch.cat(spreads))
         weight = SHARED_ROWS * len(shared)
         return torch.stack([cholesky((x.T @ x + weight * shared) / (len(x) + weight)) for x in spreads])
+
+
+class RelativeMahalanobis(Density):
+    """−max_c log N(x; μ_c, Σ) + log N(x; μ, Σ₀): half of min_c MD_c² − MD₀², up to a constant (Ren et al. 2021).
+
+    Directions in which all classes vary alike cancel, so that it finds near outliers which the distance itself misses.
+    """
+
+    def __init__(self) -> None:
+        self.classes, self.background = ClassGaussianDensity(), ClassGaussianDensity()
+
+    def fit(self, features: Tensor, labels: Tensor) -> Self:
+        """Fit training features `[members, n, d]` with labels `[n]`."""
+        self.classes.fit(features, labels)
+        self.background.fit(features, torch.zeros(features.shape[1], dtype=torch.int64))
+        return self
+
+    def score(self, features: Tensor) -> Tensor:
+        """Score features `[members, batch, d]` as `[batch]`."""
+        return self.classes.score(features) - self.background.score(features)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return both sets of Gaussians."""
+        parts = {"classes": self.classes.state(), "background": self.background.state()}
+        return {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """Restore the density that `state` describes."""
+        density = cls()
+        density.classes = ClassGaussianDensity.from_state(under("classes/", state))
+        density.background = ClassGaussianDensity.from_state(under("background/", state))
+        return density
 
 
 def shrunk_covariance(spread: Tensor) -> Tensor:
@@ -134,32 +183,17 @@ def cholesky(covariance: Tensor) -> Tensor:
     return factor
 
 
-def _log_densities(features: Tensor, means: Tensor, factors: Tensor) -> Tensor:
-    """Compute one member's log N(x; μ_c, LLᵀ): `[batch, d]`, `[classes, d]`, `[1 or classes, d, d]` to `[batch, classes]`."""
-    if len(factors) == 1:
-        return _with_one_factor(features, means, factors[0])
-    return torch.cat([_with_one_factor(features, mean[None], factor) for mean, factor in zip(means, factors, strict=True)], 1)
+def _prepare(means: Tensor, factors: Tensor) -> _Prepared:
+    """Prepare means `[members, classes, d]` and Cholesky factors `[members, 1 or classes, d, d]`."""
+    centre = means.mean(dim=1, keepdim=True)
+    whitening = torch.linalg.solve_triangular(factors, torch.eye(means.shape[2]).to(factors), upper=False)
+    white = (means - centre).unflatten(1, (factors.shape[1], -1)) @ whitening.mT
+    constants = factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1) + means.shape[2] * math.log(2 * math.pi) / 2
+    return _Prepared(centre, whitening, white, constants)
 
 
-def _with_one_factor(features: Tensor, means: Tensor, factor: Tensor) -> Tensor:
-    white, white_means = (torch.linalg.solve_triangular(factor, x.T, upper=False).T for x in (features, means))
-    squared = torch.cdist(white, white_means, compute_mode="donot_use_mm_for_euclid_dist").square()
-    return -squared / 2 - (features.shape[1] * math.log(2 * math.pi) / 2 + factor.diagonal().log().sum())
-
-
-class _ClassGaussianNetwork(nn.Module):
-    means: Tensor
-    whitening: Tensor
-    constants: Tensor
-
-    def __init__(self, means: Tensor, factors: Tensor) -> None:
-        super().__init__()
-        constants = means.shape[2] * math.log(2 * math.pi) / 2 + factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        self.register_buffer("means", means)
-        self.register_buffer("whitening", torch.linalg.inv(factors))  # L⁻¹, [members, 1 or classes, d, d]
-        self.register_buffer("constants", constants[:, :, None])
-
-    def forward(self, features: Tensor) -> Tensor:
-        centred = features.double()[:, None] - self.means[:, :, None]  # [members, classes, batch, d]
-        squared = (centred @ self.whitening.transpose(2, 3)).square().sum(dim=-1)
-        return -(-squared / 2 - self.constants).amax(dim=1).mean(dim=0)
+def _smallest_surprise(centred: Tensor, whitening: Tensor, means: Tensor, constants: Tensor) -> Tensor:
+    """Return min_c −log N(x; μ_c, LLᵀ) `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
+    white = centred @ whitening.mT  # [1 or classes, batch, d]
+    squared = white.square().sum(dim=-1, keepdim=True) - 2 * white @ means.mT + means.square().sum(dim=-1)[:, None]
+    return (squared / 2 + constants[:, None, None]).amin(dim=(0, 2))

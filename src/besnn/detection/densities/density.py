@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from besnn.checks import values_readable
 from besnn.errors import InputError
@@ -56,7 +56,10 @@ class Density(ABC):
 
     @abstractmethod
     def score(self, features: Tensor) -> Tensor:
-        """Score features `[members, batch, d]` as `[batch]`, higher = more out-of-distribution."""
+        """Score features `[members, batch, d]` as `[batch]`, higher = more out-of-distribution.
+
+        Exported graphs trace it. If ONNX lacks an operation, use another while `torch.compiler.is_exporting()`.
+        """
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -67,22 +70,6 @@ class Density(ABC):
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """Restore the density that `state` describes."""
 
-    def network(self) -> nn.Module:
-        """Return `score` as a network of features `[members, batch, d]` in operations that export.
-
-        The default calls `score`. Override it where `score` depends on values in Python or uses operations that ONNX lacks.
-        """
-        return _ScoreNetwork(self)
-
-
-class _ScoreNetwork(nn.Module):
-    def __init__(self, density: Density) -> None:
-        super().__init__()
-        self.density = density
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.density.score(features)
-
 
 class LayerDensity(Density):
     """A density of one layer's `width` features from index `first`, where the features of several layers are concatenated."""
@@ -90,18 +77,17 @@ class LayerDensity(Density):
     def __init__(self, density: Density, first: int, width: int) -> None:
         self.density, self.first, self.width = density, first, width
 
-    def select(self, features: Tensor) -> Tensor:
-        """Return this layer's features among all features `[members, n, d]`."""
-        return features[..., self.first : self.first + self.width]
-
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`."""
-        self.density.fit(self.select(features), labels)
+        self.density.fit(self._selected(features), labels)
         return self
 
     def score(self, features: Tensor) -> Tensor:
         """Score features `[members, batch, d]` as `[batch]`."""
-        return self.density.score(self.select(features))
+        return self.density.score(self._selected(features))
+
+    def _selected(self, features: Tensor) -> Tensor:
+        return features[..., self.first : self.first + self.width]
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of the density and its place among the features."""
@@ -111,20 +97,6 @@ class LayerDensity(Density):
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """Refuse: only the name of the density says of which kind it is; see `density_from_state`."""
         raise NotImplementedError
-
-    def network(self) -> nn.Module:
-        """Return `score` as a network that exports."""
-        return _LayerNetwork(self)
-
-
-class _LayerNetwork(nn.Module):
-    def __init__(self, layer: LayerDensity) -> None:
-        super().__init__()
-        self.select, self.density = layer.select, layer.density.network()
-
-    def forward(self, features: Tensor) -> Tensor:
-        score: Tensor = self.density(self.select(features))
-        return score
 
 
 def check_features(features: Tensor) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal, Self, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from besnn.detection.densities.density import Density, DensitySettings, check_features, check_same_layer
@@ -80,12 +80,28 @@ class NearestNeighbourDensity(Density):
         """Score features `[members, batch, d]` as `[batch]`; the stored rows move to their device and stay there."""
         codes, _ = self._fitted()
         check_same_layer(features, members=codes.shape[0], dimension=codes.shape[2])
-        if not self._searches or self._rows.device != features.device:
-            self._rows = self._rows.to(features.device)
-            self._searches = [NeighbourSearch(rows) for rows in self._rows]
-        members = zip(self._searches, _in_metric(features, self.metric), strict=True)
-        squared = torch.stack([search.kth_squared_distance(queries, self.k) for search, queries in members])
-        return _from_squared(squared, self.metric).mean(dim=0)
+        if self._rows.device != features.device:
+            self._rows, self._searches = self._rows.to(features.device), []
+        queries = _in_metric(features, self.metric)
+        squared = self._squared_by_product(queries) if torch.compiler.is_exporting() else self._squared(queries)
+        # Between unit vectors the squared distance is 2 (1 − cos).
+        return (squared / 2 if self.metric == "cosine" else squared.sqrt()).mean(dim=0)
+
+    def _squared(self, queries: Tensor) -> Tensor:
+        """Return the squared distances `[members, batch]` of queries `[members, batch, d]` to their k-th neighbours."""
+        self._searches = self._searches or [NeighbourSearch(rows) for rows in self._rows]
+        members = zip(self._searches, queries, strict=True)
+        return torch.stack([search.kth_squared_distance(own, self.k) for search, own in members])
+
+    def _squared_by_product(self, queries: Tensor) -> Tensor:
+        """Rank the rows by a matrix product, which cancels near zero, and measure the few around the k-th: this exports."""
+        members, stored, _ = self._rows.shape
+        below = min(EXPORT_SPARE, self.k - 1)
+        closeness = queries @ self._rows.mT - self._rows.square().sum(dim=-1)[:, None] / 2  # [members, batch, stored]
+        places = closeness.topk(min(self.k + EXPORT_SPARE, stored), dim=-1).indices[..., self.k - 1 - below :]
+        first = torch.arange(0, members * stored, stored, device=queries.device)[:, None, None]
+        squared = (queries[:, :, None] - self._rows.flatten(0, 1)[places + first]).square().sum(dim=-1)
+        return squared.topk(below + 1, dim=-1, largest=False).values[..., -1]
 
     def __getstate__(self) -> dict[str, object]:
         # The searches cannot be copied once they are laid out for a CPU's instructions.
@@ -106,11 +122,6 @@ class NearestNeighbourDensity(Density):
         density._store(codes, state["scale"])
         return density
 
-    def network(self) -> nn.Module:
-        """Return `score` as a network that exports."""
-        self._fitted()
-        return _NearestNeighbourNetwork(self._rows.cpu(), self.k, self.metric)
-
     def _store(self, codes: Tensor, scale: Tensor) -> None:
         self._codes, self._scale = codes.cpu(), scale.cpu()
         # On the CPU, wherever they come from: the rows then equal those read from a file to the last bit.
@@ -126,39 +137,6 @@ class NearestNeighbourDensity(Density):
 def _in_metric(features: Tensor, metric: Metric) -> Tensor:
     """Return features in float32, of unit length where only the direction counts."""
     return F.normalize(features.float(), dim=-1) if metric == "cosine" else features.float()
-
-
-def _from_squared(squared: Tensor, metric: Metric) -> Tensor:
-    """Turn ‖q − r‖² into the metric's distance; between unit vectors it is 2 (1 − cos)."""
-    return squared / 2 if metric == "cosine" else squared.sqrt()
-
-
-class _NearestNeighbourNetwork(nn.Module):
-    """Ranks by a matrix product, which cancels near zero, and measures the few rows around the k-th."""
-
-    rows: Tensor
-    half_squares: Tensor
-    first: Tensor
-
-    def __init__(self, rows: Tensor, k: int, metric: Metric) -> None:
-        super().__init__()
-        members, stored, dimension = rows.shape
-        self.metric: Metric = metric
-        self.below = min(EXPORT_SPARE, k - 1)
-        self.count = min(k + EXPORT_SPARE, stored)
-        self.nearer = k - 1 - self.below  # this many are taken to be nearer than the k-th
-        self.register_buffer("rows", rows.reshape(-1, dimension))
-        self.register_buffer("half_squares", rows.square().sum(dim=-1)[:, None] / 2)
-        self.register_buffer("first", torch.arange(0, members * stored, stored)[:, None, None])
-
-    def forward(self, features: Tensor) -> Tensor:
-        features = _in_metric(features, self.metric)
-        rows = self.rows.unflatten(0, (len(self.first), -1))
-        closeness = features @ rows.transpose(1, 2) - self.half_squares  # [members, batch, stored]
-        places = closeness.topk(self.count, dim=-1).indices[..., self.nearer :] + self.first
-        squared = (features[:, :, None] - self.rows[places]).square().sum(dim=-1)
-        kth = squared.topk(self.below + 1, dim=-1, largest=False).values[..., -1]
-        return _from_squared(kth, self.metric).mean(dim=0)
 
 
 def encode_rows(rows: Tensor, storage: Storage) -> tuple[Tensor, Tensor]:
