@@ -17,6 +17,7 @@ from besnn.objective import active_terms
 class SoftmaxClassifier(SingleNetwork):
     """A network with a linear layer on top that outputs logits.
 
+    >>> import torch
     >>> from besnn.model import two_moons_mlp
     >>> model = SoftmaxClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
     >>> list(model(torch.rand(5, 2)).shape)
