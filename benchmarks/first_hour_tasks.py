@@ -1,7 +1,8 @@
 """Small image tasks as a newcomer has them: a few hundred images per class, and several kinds of unknown images.
 
-The reported tasks are of CIFAR-10 and FashionMNIST. Settings are chosen on the development tasks alone, which train on other
-images: superclasses of CIFAR-100, digits of SVHN and letters of NotMNIST.
+The reported tasks are of CIFAR-10 and FashionMNIST. Settings are chosen on the development tasks alone: superclasses of
+CIFAR-100, digits of SVHN, letters of NotMNIST, and training images of CIFAR-10 and FashionMNIST, with classes that are chosen
+otherwise.
 """
 
 import zlib
@@ -98,6 +99,11 @@ DEVELOPMENT: dict[str, Plan] = {
     "superclasses-2": Plan("cifar100-sample", (1, 4, 7, 9, 12, 19), 200, DEVELOPMENT_FAR),
     "superclasses-3": Plan("cifar100-sample", (2, 5, 8, 11, 13, 15), 200, DEVELOPMENT_FAR),
     "house-numbers": Plan("svhn", (0, 1, 2, 3, 4, 5), 300, ("cifar100-sample", "not-mnist", "noise", "flat colours")),
+    "unseen-1": Plan("cifar10:train", (0, 3, 5, 6, 7, 9), 300, DEVELOPMENT_FAR),
+    "unseen-2": Plan("cifar10:train", (0, 2, 3, 4, 5, 9), 300, DEVELOPMENT_FAR),
+    "unseen-3": Plan("cifar10:train", (0, 3, 5, 6, 7, 8), 300, DEVELOPMENT_FAR),
+    "unseen-4": Plan("cifar10:train", (0, 1, 3, 6, 7, 8), 300, DEVELOPMENT_FAR),
+    "garments": Plan("fashion-mnist:train", (0, 3, 6, 7, 8, 9), 200, ("not-mnist", "cifar100-sample", "noise", "flat colours")),
     "letters": Plan("not-mnist", (0, 1, 2, 3, 4, 5), 200, ("fashion-mnist", "cifar100-sample", "noise", "flat colours")),
 }
 TASKS = REPORTED | DEVELOPMENT
@@ -108,7 +114,8 @@ def _pools(source: str, data_dir: Path | None) -> tuple[Dataset, Dataset]:
     """Return what training and test images are drawn from: the official splits, or two parts of a set that has only one."""
     if source in ("cifar10", "fashion-mnist"):
         return load(source, split="train", data_dir=data_dir), load(source, split="test", data_dir=data_dir)
-    whole = load(source, split="test", data_dir=data_dir)
+    name, _, split = source.partition(":")
+    whole = load(name, split=split or "test", data_dir=data_dir)
     if source == "cifar100-sample":
         labels = np.asarray(SUPERCLASSES)[whole.labels]
         whole = Dataset(whole.inputs, labels, tuple(f"superclass {number}" for number in range(20)), whole.name, whole.hashes)

@@ -1,5 +1,7 @@
 """Small image tasks: what is drawn, and a record and its table from networks of a second."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -50,8 +52,23 @@ def test_a_mosaic_joins_four_images_of_one_class(pools):
     assert np.array_equal(labels, np.repeat([[0] * 4, [2] * 4], 5, axis=0))
 
 
+def test_development_tasks_of_a_reported_set_draw_from_its_training_images_alone(monkeypatch):
+    splits = []
+
+    def training_images(name, split, data_dir):
+        splits.append((name, split))
+        return Dataset(np.zeros((400, 1, 2, 2), np.uint8), np.arange(400) % 2, ("a", "b"), name, {})
+
+    monkeypatch.setattr(first_hour_tasks, "load", training_images)
+    training, test = first_hour_tasks._pools("cifar10:train", Path("nowhere"))
+    assert splits == [("cifar10", "train")]
+    assert (len(training), len(test)) == (100, 300)
+
+
 def test_settings_are_never_chosen_on_what_is_reported():
     assert {plan.source for plan in REPORTED.values()}.isdisjoint(plan.source for plan in DEVELOPMENT.values())
+    choices = {(plan.source.partition(":")[0], plan.classes) for plan in DEVELOPMENT.values()}
+    assert choices.isdisjoint((plan.source, plan.classes) for plan in REPORTED.values())
     reported = {name for plan in REPORTED.values() for name in plan.far if name not in first_hour_tasks.MADE}
     assert reported.isdisjoint(name for plan in DEVELOPMENT.values() for name in plan.far)
 

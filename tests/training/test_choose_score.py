@@ -15,6 +15,7 @@ from besnn.layers import tile
 from besnn.model import Preprocessing, mlp
 from besnn.model.feature_layers import layer_groups
 from besnn.recipe.config import ScoreConfig
+from besnn.recipe.reading import load_recipe
 from besnn.training.choose_score import combine, fit_densities, fit_scoring, made_up_aurocs
 from besnn.training.fit import fit_detector
 
@@ -32,6 +33,13 @@ def detector(fitted):
     """Trained, with nothing but its method's own score."""
     trained = fitted.detector
     return Detector(trained.model, trained.preprocessing, trained.class_names, trained.recipe)
+
+
+def test_photos_are_scored_by_what_tells_classes_apart_and_by_their_pixels(detector, fitted):
+    fit_scoring(detector, load_recipe("images").score, fitted.split.training, fitted.split.validation)
+    parts = ["class-gaussian at pixels", "relative-mahalanobis at output", "tempered-entropy"]
+    assert (detector.scoring.name, list(detector.scoring.combined.tails)) == ("combined", parts)
+    assert list(detector.scoring.combined.far) == parts[:1]
 
 
 @pytest.fixture(scope="module")
@@ -338,7 +346,7 @@ def test_far_densities_join_the_combination(far, fitted):
         surprise = TailProbability(torch.from_numpy(far.score(validation, name))).surprise(
             torch.from_numpy(far.score(inputs, name))
         )
-        expected += 2 * np.maximum(surprise.numpy() - 1, 0) if name in distant else surprise.numpy()
+        expected += 2 * np.maximum(surprise.numpy() - np.log(5), 0) if name in distant else surprise.numpy()
     np.testing.assert_allclose(far.score(inputs), expected, rtol=1e-4, atol=1e-5)
 
 
