@@ -4,10 +4,12 @@ No file holds them, so they cannot go out of date. A public name such as `besnn.
 """
 
 import importlib
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.testing import CliRunner
@@ -16,6 +18,7 @@ from besnn.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = (
+    *("first_steps", "wrap_and_decide"),  # notebooks
     *("two_moons", "own_table", "own_images", "wrap_network", "false_alarm_rate", "label_sets", "drift_alarm"),
     *("service_client", "onnx_runtime", "own_score"),
 )
@@ -24,8 +27,11 @@ NAMES = {
     package: [name for name in importlib.import_module(package).__all__ if not name.startswith("_")] for package in PACKAGES
 }
 PUBLIC = {f"{package}.{name}" for package, names in NAMES.items() for name in names}
+EXAMPLE = re.compile(r"\]\(\.\./examples/(\w+)\.\w+\)")
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
 NAMED = re.compile(r"(?<!\[)`(besnn(?:\.\w+)+)`")
+DOCTEST = re.compile(r"^>>> (?:.+\n?)+", flags=re.MULTILINE)
+NAMED_IN_DOCSTRING = re.compile(r"(?<= )<code>(besnn(?:\.\w+)+)</code>")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -39,21 +45,62 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Link public names to their reference, and name files outside docs/, for which the site has no page."""
+    """Link public names to their reference and examples to the gallery; name other files, for which the site has no page."""
+    markdown = EXAMPLE.sub(r"](gallery.md#\1)", markdown)
     markdown = OUTSIDE.sub(r"\1 (`\2`)", markdown)
     return NAMED.sub(lambda match: f"[{match[0]}][{match[1]}]" if match[1] in PUBLIC else match[0], markdown)
 
 
+class Doctests(griffe.Extension):
+    """Makes the examples in docstrings blocks of code; to Markdown, `>>>` would be a quotation."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Change the docstring of one module, class, function or attribute."""
+        if obj.docstring is not None:
+            obj.docstring.value = DOCTEST.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", obj.docstring.value)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Link public names in docstrings, which are not a part of the Markdown."""
+    link = r'<autoref identifier="\1"><code>\1</code></autoref>'
+    return NAMED_IN_DOCSTRING.sub(lambda match: match.expand(link) if match[1] in PUBLIC else match[0], html)
+
+
 def gallery_page() -> str:
     """Return every example: what it shows, its picture and its code."""
-    parts = ["# Gallery\n\nShort scripts that run as they are, from the folder `examples/`.\n"]
+    parts = ["# Gallery\n\nNotebooks and short scripts that run as they are, from the folder `examples/`.\n"]
     for name in EXAMPLES:
-        _, docstring, code = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").split('"""', 2)
-        title, _, text = docstring.partition("\n")
-        picture = f"![{title}](gallery/{name}.png)" if (ROOT / "docs" / "gallery" / f"{name}.png").exists() else ""
-        block = f'```python title="examples/{name}.py"\n{code.strip()}\n```'
-        parts.append(f"## {title.rstrip('.')}\n\n{text.strip()}\n\n{picture}\n\n{block}\n")
+        notebook = ROOT / "examples" / f"{name}.ipynb"
+        parts.append(_notebook(notebook) if notebook.exists() else _script(ROOT / "examples" / f"{name}.py"))
     return "\n".join(parts)
+
+
+def _script(path: Path) -> str:
+    _, docstring, code = path.read_text(encoding="utf-8").split('"""', 2)
+    title, _, text = docstring.partition("\n")
+    picture = f"![{title}](gallery/{path.stem}.png)" if (ROOT / "docs" / "gallery" / f"{path.stem}.png").exists() else ""
+    block = f'```python title="examples/{path.name}"\n{code.strip()}\n```'
+    return f"## {title.rstrip('.')} {{ #{path.stem} }}\n\n{text.strip()}\n\n{picture}\n\n{block}\n"
+
+
+def _notebook(path: Path) -> str:
+    """Return the cells of a notebook, its headings one level lower."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            parts.append(f'```python title="examples/{path.name}"\n{source}\n```')
+            parts += [_output(output) for output in cell["outputs"]]
+        else:
+            parts.append(re.sub(r"^#", "##", source, flags=re.MULTILINE).replace("](../docs/", "]("))
+    title, _, rest = "\n\n".join(parts).partition("\n")
+    return f"{title} {{ #{path.stem} }}\n{rest}\n"
+
+
+def _output(output: dict[str, Any]) -> str:
+    if "text" in output:
+        return f"```text\n{''.join(output['text']).rstrip()}\n```"
+    return f"![The figure that this code draws](data:image/png;base64,{''.join(output['data']['image/png']).strip()})"
 
 
 def commands_page() -> str:

@@ -24,7 +24,9 @@ from besnn.evaluation import ood_metrics
 from besnn.model import WrappedNetwork
 from besnn.training.batches import open_source
 from besnn.training.fit import Fitted
-from besnn.wrapping import FoundLayers, ScoreFit, find_layers
+from besnn.wrapping import find_layers
+from besnn.wrapping.layers import FoundLayers
+from besnn.wrapping.scores import ScoreFit
 from experiments.detection import accuracy_of, official_test_set
 from experiments.runs import Measured, Run, Workspace, reproduction_recipe, task_of
 

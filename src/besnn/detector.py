@@ -57,6 +57,13 @@ class Detector:
         provenance: where it comes from; see `besnn.training.record`.
         feature_names: of a table's columns, once they are numbers.
         encoding: how the cells of a table with words, dates or gaps become numbers; None for a table of numbers.
+
+    >>> from besnn.model import WrappedNetwork
+    >>> network = WrappedNetwork(torch.nn.Identity(), num_classes=2)  # the inputs are the logits
+    >>> detector = Detector(network, Preprocessing((2,), torch.zeros(2), torch.ones(2)), ["left", "right"])
+    >>> known = [[step / 2, 0.0] for step in range(9, 29)]
+    >>> detector.calibrate(known).predict([[0.0, 9.0], [1.0, 1.0]]).is_ood
+    array([False,  True])
     """
 
     def __init__(

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from besnn.layers import BatchEnsembleLayer, BatchEnsembleMultiheadAttention, batch_ensemble, normal
+from besnn.layers import BatchEnsembleMultiheadAttention, batch_ensemble, normal
 from besnn.layers.gpu import scale_and_norm
+from besnn.layers.layer import BatchEnsembleLayer
 from besnn.layers.norm import MemberBatchNorm
 from tests.layers.gpu import plain_kernels
 

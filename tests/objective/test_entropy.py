@@ -9,8 +9,8 @@ from scipy import integrate, special, stats
 from scipy.spatial import cKDTree
 
 from besnn.errors import InputError
-from besnn.objective import grouped_entropy, knn_entropy
-from besnn.objective.entropy import log_box_integral, log_gaussian_volume, nearest_neighbours
+from besnn.objective import knn_entropy
+from besnn.objective.entropy import grouped_entropy, log_box_integral, log_gaussian_volume, nearest_neighbours
 
 ESTIMATORS = ["kl", "kpn"]
 DIMENSIONS = [1, 8, 32]

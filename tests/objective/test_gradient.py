@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from besnn.errors import InputError
-from besnn.objective import TwiceDifferentiable, gradient_penalty
+from besnn.objective import gradient_penalty
+from besnn.objective.gradient import TwiceDifferentiable
 
 
 def draw(*shape):

@@ -49,7 +49,14 @@ class BatchEnsembleClassifier(BatchEnsembled):
 
 @dataclass(frozen=True)
 class BatchEnsembleObjective(SoftmaxObjective):
-    """Cross-entropy, averaged over members and batch; `own_inputs` is that of `BESNNObjective`."""
+    """Cross-entropy, averaged over members and batch. `own_inputs` means what it means in `BESNNObjective`.
+
+    >>> import torch
+    >>> from besnn.model import two_moons_mlp
+    >>> model = BatchEnsembleClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
+    >>> list(BatchEnsembleObjective()(model, torch.rand(16, 2), torch.arange(16) % 2))
+    ['classification']
+    """
 
     own_inputs: bool = False
 

@@ -70,6 +70,11 @@ class DeepEnsembleObjective(SoftmaxObjective):
 
     So training side by side equals training one after the other on the same batches, unless the optimiser mixes members, as
     clipping the norm of the whole gradient does.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = DeepEnsemble([two_moons_mlp(), two_moons_mlp()], num_classes=2, feature_dim=32)
+    >>> list(DeepEnsembleObjective()(model, torch.rand(16, 2), torch.arange(16) % 2))
+    ['classification']
     """
 
     def classification(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from besnn.baselines.method import MakeBackbone, OverClasses, SingleNetwork, Sin
 from besnn.checks import check_choice, check_labels, check_sizes, check_weights
 from besnn.errors import InputError
 from besnn.model import EvidenceKind, Objective, OODClassifier
-from besnn.objective import TwiceDifferentiable, active_terms, gradient_penalty, kernel_cross_entropy, summed_kernel
+from besnn.objective import active_terms, gradient_penalty, kernel_cross_entropy, summed_kernel
 from besnn.objective.batches import sum_over_processes
+from besnn.objective.gradient import TwiceDifferentiable
 from besnn.settings import Fraction, Weight
 
 INITIAL_COUNT = 12.0
@@ -103,7 +104,13 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class DUQObjective:
-    """Binary cross-entropy of the kernels and the two-sided gradient penalty, as in DUQ's published code."""
+    """Binary cross-entropy of the kernels and the two-sided gradient penalty, as in DUQ's published code.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = DUQ(two_moons_mlp(), num_classes=2, feature_dim=32, embedding_dim=10)
+    >>> list(DUQObjective()(model, torch.rand(16, 2), torch.arange(16) % 2))
+    ['classification', 'gradient']
+    """
 
     gradient_weight: float = 0.05
     over_classes: Literal["sum", "mean"] = "mean"

@@ -80,7 +80,13 @@ def large_margin_logits(distances: Tensor, log_determinants: Tensor, labels: Ten
 
 @dataclass(frozen=True)
 class GaussianObjective:
-    """The L-GM loss: cross-entropy with a margin α, and λ times the negative log-likelihood of the true class."""
+    """The L-GM loss: cross-entropy with a margin α, and λ times the negative log-likelihood of the true class.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> model = GaussianClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
+    >>> list(GaussianObjective()(model, torch.rand(16, 2), torch.arange(16) % 2))
+    ['classification', 'likelihood']
+    """
 
     margin: float = 0.1
     likelihood_weight: float = 0.1

@@ -22,6 +22,12 @@ class MethodConfig(Section):
 
     To add a method, subclass `SingleNetworkConfig` or `EnsembleConfig`, set `name` and `terms`, add settings as fields, and
     enter the class into `besnn.recipe.METHODS`; see docs/extending.md.
+
+    >>> from besnn.model import two_moons_mlp
+    >>> from besnn.recipe import METHODS
+    >>> model, objective = METHODS["duq"](embedding_dim=16).build(two_moons_mlp, num_classes=2, feature_dim=32)
+    >>> type(model).__name__, type(objective).__name__
+    ('DUQ', 'DUQObjective')
     """
 
     terms: ClassVar[tuple[str, ...]] = ("classification",)  # of the objective; `training.ramps` may schedule them
@@ -44,7 +50,7 @@ class MethodConfig(Section):
 
 
 class SingleNetworkConfig(MethodConfig):
-    """The settings of a method with a single network."""
+    """The settings of a method with a single network. See `besnn.baselines.MethodConfig`."""
 
     @property
     def members(self) -> int:
@@ -58,7 +64,7 @@ class SingleNetworkConfig(MethodConfig):
 
 
 class EnsembleConfig(MethodConfig):
-    """The settings of a method with several members."""
+    """The settings of a method with several members. See `besnn.baselines.MethodConfig`."""
 
     members: int = Field(4, ge=1, le=1024, description="N, the number of members of the ensemble")
     mirror: bool = Field(
@@ -87,7 +93,10 @@ Smoothing = Annotated[float, Field(ge=0, lt=1, description="share of a label's w
 
 
 class SingleNetwork(OODClassifier):
-    """A classifier whose features come from one plain network Φ, which maps a batch to `[batch, feature_dim]`."""
+    """A classifier whose features come from one plain network Φ, which maps a batch to `[batch, feature_dim]`.
+
+    It is the base of methods with a single network. See `besnn.baselines.SoftmaxClassifier`.
+    """
 
     def __init__(self, feature_extractor: nn.Module, num_classes: int, feature_dim: int) -> None:
         super().__init__()

@@ -40,7 +40,14 @@ class SoftmaxClassifier(SingleNetwork):
 
 @dataclass(frozen=True)
 class SoftmaxObjective:
-    """Cross-entropy, averaged over members and batch."""
+    """Cross-entropy, averaged over members and batch.
+
+    >>> import torch
+    >>> from besnn.model import two_moons_mlp
+    >>> model = SoftmaxClassifier(two_moons_mlp(), num_classes=2, feature_dim=32)
+    >>> list(SoftmaxObjective()(model, torch.rand(16, 2), torch.arange(16) % 2))
+    ['classification']
+    """
 
     label_smoothing: float = 0.0  # the share of the label's probability that is spread over all classes
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from besnn.data.folder import StreamingFolder
 
 Inputs: TypeAlias = NDArray[np.uint8 | np.float32]
-"""Images `uint8 [n, c, h, w]`, or a table `float32 [n, d]`."""
+"""Images `uint8 [n, c, h, w]`, or a table `float32 [n, d]`. See `besnn.data.Dataset`."""
 
 
 MANY_CLASSES = 10  # of so many or more, each must have a few rows, or they are no classes
@@ -183,7 +183,12 @@ def rows_of_classes(
 
 
 def require_classes(dataset: "Dataset | StreamingFolder") -> NDArray[np.int64]:
-    """Return the labels `[n]` of a set that a classifier can be trained on, or raise an error that says what is missing."""
+    """Return the labels `[n]` of a set that a classifier can be trained on, or raise an error that says what is missing.
+
+    >>> points = Dataset(np.zeros((3, 2), np.float32), np.array([0, 1, 0]), ("left", "right"), name="points")
+    >>> require_classes(points)
+    array([0, 1, 0])
+    """
     if dataset.labels is None:
         names = dataset.feature_names if isinstance(dataset, Dataset) else ()
         columns = f" (it has {', '.join(names)})" if names else ""

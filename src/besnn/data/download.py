@@ -24,6 +24,9 @@ def fetch(name: str, data_dir: str | Path | None = None, *, progress: bool = Tru
     """Download the files of a built-in set (`mnist`, or one split: `mnist:test`) that are missing, partial or altered.
 
     Fetch before starting several processes: two that download the same file at once corrupt it, which the check detects.
+
+    >>> fetch("two-moons")  # generated: it has no files
+    []
     """
     info, files = official_files(name)
     fetch_files(info, files, data_root(data_dir), progress=progress)

@@ -62,6 +62,18 @@ class StreamingFolder:
 
     Labels `int64 [n]` index `class_names`, the sorted names of the sub-folders; None for a flat folder. The hash is over the
     names and sizes of the files, whose content is not read in advance.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from besnn.data import load_or_stream
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("cat", "dog"):
+    ...         Path(folder, name).mkdir()
+    ...         Image.new("L", (8, 8)).save(Path(folder, name, "1.png"))
+    ...     images = load_or_stream(folder, byte_budget=0)
+    ...     pixels, label = images[1]
+    >>> pixels.shape, images.class_names[label]
+    ((1, 8, 8), 'dog')
     """
 
     files: tuple[Path, ...]

@@ -22,6 +22,9 @@ class Format(Protocol):
 
     Attributes:
         is_table: whether the file holds a table whose columns have names, rather than an array of images or rows.
+
+    >>> FORMATS[".csv"].is_table, FORMATS[".npz"].is_table
+    (True, False)
     """
 
     is_table: bool
@@ -42,7 +45,7 @@ class Format(Protocol):
 
 
 FORMATS: dict[str, Format] = {".npz": Npz(), ".csv": Csv(), ".tsv": Csv(), ".gz": Csv(), ".parquet": Parquet()}
-"""The format of a data file, by its suffix in lower case."""
+"""The format of a data file, by its suffix in lower case. See `besnn.data.Format`."""
 
 
 def describe_formats() -> str:

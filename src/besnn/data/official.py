@@ -22,7 +22,11 @@ from besnn.errors import DataError, one_line
 
 
 class Status(StrEnum):
-    """How a file compares with the official one."""
+    """How a file compares with the official one.
+
+    >>> [str(status) for status in Status]
+    ['ok', 'partial', 'altered', 'missing']
+    """
 
     OK = "ok"
     PARTIAL = "partial"  # sound, but fewer records: usable
@@ -43,22 +47,41 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class FileStatus:
-    """An official file as found."""
+    """An official file as found.
 
-    path: Path  # where the file lies, or would lie
+    Attributes:
+        path: where the file lies, or would lie.
+        status: how it compares with the official one.
+        detail: what is wrong; empty if nothing is.
+        sha256: of the unpacked content.
+        records: what the file holds, if it has been read and is usable.
+
+    >>> [(file.path.name, str(file.status)) for file in verify("mnist:test", "an-empty-folder")]
+    [('t10k-images-idx3-ubyte', 'missing'), ('t10k-labels-idx1-ubyte', 'missing')]
+    """
+
+    path: Path
     status: Status
-    detail: str = ""  # what is wrong; empty if nothing is
-    sha256: str = ""  # of the unpacked content
-    records: Records | None = None  # what `read_official` found, if it is usable
+    detail: str = ""
+    sha256: str = ""
+    records: Records | None = None
 
 
 def data_root(data_dir: str | Path | None = None) -> Path:
-    """Return the data folder: the one given, else `$BESNN_DATA`, else a folder in the user's cache."""
+    """Return the data folder: the one given, else `$BESNN_DATA`, else a folder in the user's cache.
+
+    >>> data_root("datasets").name
+    'datasets'
+    """
     return Path(data_dir or os.environ.get("BESNN_DATA") or pooch.os_cache("besnn")).expanduser()
 
 
 def verify(name: str, data_dir: str | Path | None = None) -> list[FileStatus]:
-    """Compare the files of a built-in set (`mnist`, or one split: `mnist:test`) with the official ones."""
+    """Compare the files of a built-in set (`mnist`, or one split: `mnist:test`) with the official ones.
+
+    >>> {file.status for file in verify("mnist", "an-empty-folder")}
+    {<Status.MISSING: 'missing'>}
+    """
     info, files = official_files(name)
     return [replace(read_official(info, file, data_root(data_dir)), records=None) for file in files]
 

@@ -25,6 +25,9 @@ class Rows:
         errors: what is wrong with each row; empty if nothing is.
         labels: the class of each row as the source writes it; empty if the source has no labels.
         exact: a table's numbers `[n, d]` before they became float32; None for images.
+
+    >>> rows_from_array(np.array([[1.0], [np.nan]])).errors
+    ['', 'column 0 is not a finite number (nan)']
     """
 
     inputs: Inputs
@@ -41,6 +44,9 @@ class Batch:
         ids: the name of each input: a file's path within its folder, or a row's number (the first is 0).
         inputs: `uint8 [n, c, h, w]` or `float32 [n, d]`; zeros for an input with an error.
         errors: what is wrong with each input; empty if nothing is.
+
+    >>> Batch(["a.png", "b.txt"], np.zeros((2, 1, 8, 8), np.uint8), ["", "not an image"]).good
+    array([ True, False])
     """
 
     ids: list[str]

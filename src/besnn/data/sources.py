@@ -97,7 +97,11 @@ def load_or_stream(
     skip_bad: bool = False,
     byte_budget: int | None = None,
 ) -> Dataset | StreamingFolder:
-    """Load data as `load` does, but leave a folder of images whose pixels need over `byte_budget` bytes on the disk."""
+    """Load data as `load` does, but leave a large folder of images on the disk: one whose pixels need over `byte_budget` bytes.
+
+    >>> type(load_or_stream("digits:test")).__name__
+    'Dataset'
+    """
     kind = kind_of(spec)
     if kind is Kind.IMAGE:
         raise InputError(f"{spec} is a single image: give a folder of images")

@@ -3,7 +3,7 @@
 from besnn.detection.combined import CombinedScore
 from besnn.detection.conformal import ConformalThreshold, MondrianThreshold, benjamini_hochberg, p_values
 from besnn.detection.conformal_variants import cross_conformal_p_values, weighted_p_values
-from besnn.detection.decision import Decided, Decision, fit_decision
+from besnn.detection.decision import Decision, fit_decision
 from besnn.detection.densities import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
 from besnn.detection.drift import DriftMonitor, DriftStatus
 from besnn.detection.label_rule import LabelRule
@@ -32,7 +32,6 @@ __all__ = [
     "ClassGaussianDensity",
     "CombinedScore",
     "ConformalThreshold",
-    "Decided",
     "Decision",
     "Density",
     "DriftMonitor",

@@ -29,6 +29,12 @@ class Decision:
         threshold: of all calibration scores.
         labels: the rule for accepted inputs.
         by_class: thresholds for inputs of each predicted class, which then decide.
+
+    >>> scores, log_probabilities = torch.arange(1.0, 100.0), torch.tensor([[0.9, 0.1]]).log().expand(99, 2)
+    >>> decision = fit_decision(scores, log_probabilities, None, ["left", "right"])
+    >>> decided = decision.decide(torch.tensor([50.0, 99.5]), log_probabilities[:2])
+    >>> decided.p_value.tolist(), decided.is_ood.tolist()
+    ([0.51, 0.01], [False, True])
     """
 
     def __init__(self, threshold: ConformalThreshold, labels: LabelRule, by_class: MondrianThreshold | None = None) -> None:
@@ -94,6 +100,10 @@ def fit_decision(
     The label rule is fitted to the inputs strictly below the threshold. If scores do not tie, these are, given the threshold,
     independent of each other and distributed like any accepted input: so the promises about labels hold exactly, although the
     same data set the threshold.
+
+    >>> scores, log_probabilities = torch.arange(1.0, 100.0), torch.tensor([[0.9, 0.1]]).log().expand(99, 2)
+    >>> fit_decision(scores, log_probabilities, None, ["left", "right"], alpha=0.1).limits().tolist()
+    [90.0, 90.0]
     """
     threshold, by_class = ConformalThreshold(scores, alpha, delta), None
     predicted = log_probabilities.argmax(dim=1)

@@ -38,10 +38,17 @@ class DriftStatus:
     """The state of a stream.
 
     Attributes:
+        steps: how many scores there have been.
         log_martingale: natural logarithm of the evidence against "nothing has changed".
         alarm_step: the first step at which the evidence reached the alarm level, or None.
         ood_rate: share of out-of-distribution inputs in the window, or None before the first score.
         ood_rate_interval: the exact (Clopper–Pearson) 95 % interval.
+
+    >>> monitor = DriftMonitor([0.0, 1.0], ood_threshold=1.5)
+    >>> log_martingale = monitor.update([0.2, 0.5, 2.0, 0.1])
+    >>> status = monitor.status()
+    >>> status.steps, status.ood_rate, status.alarm
+    (4, 0.25, False)
     """
 
     steps: int

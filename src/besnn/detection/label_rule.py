@@ -45,6 +45,11 @@ class LabelRule(nn.Module):
         delta: with probability ≥ 1 − delta over the calibration data, `max_error` holds.
         confidences: by predicted class, the probability above which an input is `known`, `[classes]`.
         inputs: how many calibration inputs the promises come from.
+
+    >>> rule = LabelRule(2, alpha=0.05, thresholds=torch.tensor([0.8, 0.8]))  # the set: classes of probability 0.2 or more
+    >>> _, label_sets, _ = rule(torch.tensor([[0.7, 0.3], [0.9, 0.1]]).log(), is_ood=torch.tensor([False, False]))
+    >>> label_sets.tolist()
+    [[True, True], [True, False]]
     """
 
     thresholds: Tensor

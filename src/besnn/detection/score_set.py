@@ -14,7 +14,13 @@ COMBINED = "combined"
 
 
 class ScoreSet:
-    """All scores of one detector by name (`evidence_kind` is its method's), and the name of the one that decides."""
+    """The scores of one detector by name, and which of them decides. `evidence_kind` is that of the detector's method.
+
+    >>> import torch
+    >>> scores = ScoreSet("distances", "smallest-distance")
+    >>> scores.score(torch.tensor([[[0.0, 9.0], [4.0, 9.0]]]), features=torch.zeros(1, 2, 8))
+    tensor([0., 4.])
+    """
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from besnn.checks import check_distances
 from besnn.errors import InputError
 
 Score = Callable[[Tensor], Tensor]
+"""From evidence `[members, batch, classes]` to one number per input, `[batch]`. See `besnn.detection.tempered_entropy`."""
 
 
 def tempered_entropy(distances: Tensor) -> Tensor:
@@ -32,17 +33,29 @@ def tempered_entropy(distances: Tensor) -> Tensor:
 
 
 def softmax_entropy(distances: Tensor) -> Tensor:
-    """Compute the entropy of mean_n softmax(−d̄_n), the paper's score without its tempering, in [0, log C]."""
+    """Compute the entropy of mean_n softmax(−d̄_n), the paper's score without its tempering, in [0, log C].
+
+    >>> softmax_entropy(torch.tensor([[[0.0, 9.0], [9.0, 9.0]]]))
+    tensor([0.0012, 0.6931])
+    """
     return predictive_entropy(-_finite(distances))
 
 
 def kernel_confidence(distances: Tensor) -> Tensor:
-    """Compute minus the largest kernel, −max_c mean_n exp(−d̄_n), the score of DUQ, in [−1, 0]."""
+    """Compute minus the largest kernel, −max_c mean_n exp(−d̄_n), the score of DUQ, in [−1, 0].
+
+    >>> kernel_confidence(torch.tensor([[[0.0, 9.0], [4.0, 9.0]]]))
+    tensor([-1.0000, -0.0183])
+    """
     return -torch.exp(-_finite(distances)).mean(dim=0).amax(dim=-1)
 
 
 def smallest_distance(distances: Tensor) -> Tensor:
-    """Compute the distance to the nearest class, min_c mean_n d̄_n; unlike the kernel it tells far from very far."""
+    """Compute the distance to the nearest class, min_c mean_n d̄_n; unlike the kernel it tells far from very far.
+
+    >>> smallest_distance(torch.tensor([[[0.0, 9.0], [9.0, 9.0]]]))
+    tensor([0., 9.])
+    """
     return _finite(distances).mean(dim=0).amin(dim=-1)
 
 
@@ -61,17 +74,28 @@ def predictive_entropy(logits: Tensor) -> Tensor:
     """Compute the entropy of the mean predictive distribution, mean_n softmax(logits_n), in [0, log C].
 
     Log-likelihoods serve too, with equal class priors.
+
+    >>> predictive_entropy(torch.tensor([[[9.0, 0.0], [0.0, 0.0]]]))
+    tensor([0.0012, 0.6931])
     """
     return _entropy(_finite(logits).softmax(dim=-1).mean(dim=0))
 
 
 def max_softmax_probability(logits: Tensor) -> Tensor:
-    """Compute minus the largest mean probability, −max_c mean_n softmax(logits_n) (Hendrycks & Gimpel 2017)."""
+    """Compute minus the largest mean probability, −max_c mean_n softmax(logits_n) (Hendrycks & Gimpel 2017).
+
+    >>> max_softmax_probability(torch.tensor([[[9.0, 0.0], [0.0, 0.0]]]))
+    tensor([-0.9999, -0.5000])
+    """
     return -_finite(logits).softmax(dim=-1).mean(dim=0).amax(dim=-1)
 
 
 def max_logit(logits: Tensor) -> Tensor:
-    """Compute minus the largest logit, −max_c logits_n, averaged over the members (Hendrycks et al. 2022)."""
+    """Compute minus the largest logit, −max_c logits_n, averaged over the members (Hendrycks et al. 2022).
+
+    >>> max_logit(torch.tensor([[[9.0, 0.0], [1.0, 1.0]]]))
+    tensor([-9., -1.])
+    """
     return -_finite(logits).amax(dim=-1).mean(dim=0)
 
 
@@ -79,6 +103,9 @@ def generalised_entropy(logits: Tensor) -> Tensor:
     """Compute Σ_c (p_c (1 − p_c))^0.1 over the 100 largest of p = mean_n softmax(logits_n) (GEN, Liu et al. 2023).
 
     The small exponent makes it sensitive to probabilities near 0 and 1, which the entropy hardly sees.
+
+    >>> generalised_entropy(torch.tensor([[[9.0, 0.0], [0.0, 0.0]]]))
+    tensor([0.8131, 1.7411])
     """
     ordered = _finite(logits).softmax(dim=-1).mean(dim=0).sort(dim=-1, descending=True).values
     others = ordered[..., 1:]
@@ -88,18 +115,30 @@ def generalised_entropy(logits: Tensor) -> Tensor:
 
 
 def energy(logits: Tensor) -> Tensor:
-    """Compute the free energy −logsumexp_c(logits_n), averaged over the members (Liu et al. 2020)."""
+    """Compute the free energy −logsumexp_c(logits_n), averaged over the members (Liu et al. 2020).
+
+    >>> energy(torch.tensor([[[9.0, 0.0], [0.0, 0.0]]]))
+    tensor([-9.0001, -0.6931])
+    """
     return -_finite(logits).logsumexp(dim=-1).mean(dim=0)
 
 
 def logit_mutual_information(logits: Tensor) -> Tensor:
-    """Compute the disagreement of the members, H(mean_n p_n) − mean_n H(p_n) with p_n = softmax(logits_n), in [0, log N]."""
+    """Compute the disagreement of the members, H(mean_n p_n) − mean_n H(p_n) with p_n = softmax(logits_n), in [0, log N].
+
+    >>> logit_mutual_information(torch.tensor([[[9.0, 0.0], [9.0, 0.0]], [[9.0, 0.0], [0.0, 9.0]]]))
+    tensor([0.0000, 0.6919])
+    """
     probabilities = _finite(logits).softmax(dim=-1)
     return (_entropy(probabilities.mean(dim=0)) - _entropy(probabilities).mean(dim=0)).clamp_min(0.0)
 
 
 def negative_log_likelihood(log_likelihoods: Tensor) -> Tensor:
-    """Compute minus the log-likelihood of the predicted class, −max_c log mean_n p_n(x | c)."""
+    """Compute minus the log-likelihood of the predicted class, −max_c log mean_n p_n(x | c).
+
+    >>> negative_log_likelihood(torch.tensor([[[-1.0, -9.0], [-9.0, -9.0]]]))
+    tensor([1., 9.])
+    """
     mixture = _finite(log_likelihoods).logsumexp(dim=0) - math.log(log_likelihoods.shape[0])
     return -mixture.amax(dim=-1)
 
@@ -125,7 +164,7 @@ SCORES: dict[str, dict[str, Score]] = {
         "predictive-entropy": predictive_entropy,
     },
 }
-"""By kind of evidence (a method's `evidence_kind`), the scores by name."""
+"""The scores by name, for each kind of evidence. See `besnn.detection.scores_for`."""
 
 
 def scores_for(kind: str) -> dict[str, Score]:

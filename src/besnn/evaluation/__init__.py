@@ -1,6 +1,6 @@
 """Evaluation of a detector from arrays alone: metrics and intervals here, figures in `plots`, the report in `report`."""
 
-from besnn.detection.conformal import Interval, binomial_interval
+from besnn.detection.conformal import binomial_interval
 from besnn.evaluation.classification import (
     accuracy,
     brier_score,
@@ -10,14 +10,12 @@ from besnn.evaluation.classification import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from besnn.evaluation.metrics import OODMetrics, ood_intervals, ood_metrics, openood_metrics
+from besnn.evaluation.metrics import ood_intervals, ood_metrics, openood_metrics
 from besnn.evaluation.result import Evaluation, ScoredSet
 from besnn.evaluation.selective import augrc, aurc, label_set_metrics, scod_aurc
 
 __all__ = [
     "Evaluation",
-    "Interval",
-    "OODMetrics",
     "ScoredSet",
     "accuracy",
     "augrc",

@@ -58,22 +58,38 @@ def classification_metrics(labels: npt.ArrayLike, probabilities: npt.ArrayLike) 
 
 
 def accuracy(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Return the share of inputs whose most probable class is the label."""
+    """Return the share of inputs whose most probable class is the label.
+
+    >>> accuracy([0, 1], [[1.0, 0.0], [0.5, 0.5]])
+    0.5
+    """
     return classification_metrics(labels, probabilities)["accuracy"]
 
 
 def negative_log_likelihood(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Return the mean −log p(label), in nats."""
+    """Return the mean −log p(label), in nats.
+
+    >>> round(negative_log_likelihood([0, 1], [[1.0, 0.0], [0.5, 0.5]]), 4)
+    0.3466
+    """
     return classification_metrics(labels, probabilities)["nll"]
 
 
 def expected_calibration_error(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Return the expected calibration error, with 15 bins of equal width."""
+    """Return the expected calibration error, with 15 bins of equal width.
+
+    >>> expected_calibration_error([0, 1], [[1.0, 0.0], [0.5, 0.5]])
+    0.25
+    """
     return classification_metrics(labels, probabilities)["ece"]
 
 
 def brier_score(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Return the Brier score, summed over classes: in [0, 2]."""
+    """Return the Brier score, summed over classes: in [0, 2].
+
+    >>> brier_score([0, 1], [[1.0, 0.0], [0.5, 0.5]])
+    0.25
+    """
     return classification_metrics(labels, probabilities)["brier"]
 
 

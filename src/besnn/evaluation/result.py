@@ -56,6 +56,11 @@ class ScoredSet:
         names: name of each input, such as its file name; the row number unless given.
         label_sets: ``[n, classes]``, the classes that an input may have; only the most probable one unless given.
         unsure: ``[n]``, whether an input is accepted but its label is not sure; none is unless given.
+
+    >>> probabilities, scores = np.array([[0.9, 0.1], [0.5, 0.5]]), {"energy": np.array([0.1, 0.8])}
+    >>> answers = ScoredSet(probabilities, scores, p_values=np.array([0.7, 0.01]), is_ood=np.array([False, True]))
+    >>> answers.counts
+    {'known': 1, 'unsure': 0, 'unknown': 1}
     """
 
     probabilities: FloatArray
@@ -155,6 +160,17 @@ class Evaluation:
         provenance: where the detector and this evaluation come from; plain JSON values, nested or not.
         calibrated: how many inputs the threshold was set from, and with which δ; without it, false alarms are not judged.
         label_rule: the temperature of the probabilities and the promises about labels.
+
+    >>> def answers(*scores):
+    ...     probabilities = np.array([[0.9, 0.1], [0.2, 0.8]])
+    ...     return ScoredSet(probabilities, {"energy": np.array(scores)}, np.ones(2), np.array(scores) > 0.5)
+    >>> known, noise = answers(0.1, 0.3), answers(0.4, 0.9)
+    >>> evaluation = Evaluation(
+    ...     title="Mine", method="softmax", class_names=["left", "right"], alpha=0.05, threshold=0.5, default_score="energy",
+    ...     known_name="test", known=known, labels=np.array([0, 1]), unknown={"noise": noise},
+    ... )
+    >>> evaluation.metrics(resamples=10)["detection_rate"]["noise"]["rate"]
+    0.5
     """
 
     title: str

@@ -80,6 +80,9 @@ def scod_aurc(confidence: npt.ArrayLike, wrong: npt.ArrayLike, unknown_confidenc
     """Compute `aurc` of known inputs `[n]` and unknown inputs `[m]` together, where every answer to an unknown input is wrong.
 
     (Selective classification with out-of-distribution data, Xia & Bouganis 2022.) Unknown inputs weigh `UNKNOWN_SHARE` in all.
+
+    >>> round(scod_aurc([0.9, 0.8], [False, False], unknown_confidence=[0.1, 0.2]), 4)
+    0.2083
     """
     known, unknown = as_scores(confidence, "confidence"), as_scores(unknown_confidence, "unknown_confidence")
     weights = np.repeat([(1 - UNKNOWN_SHARE) / known.size, UNKNOWN_SHARE / unknown.size], [known.size, unknown.size])

@@ -2,13 +2,12 @@
 
 from besnn.layers.attention import BatchEnsembleMultiheadAttention
 from besnn.layers.convert import batch_ensemble
-from besnn.layers.folding.fold import WithLayerOutputs, find_layer, fold
+from besnn.layers.folding.fold import fold
 from besnn.layers.layer import (
     BatchEnsembleConv1d,
     BatchEnsembleConv2d,
     BatchEnsembleConv3d,
     BatchEnsembleConvTranspose2d,
-    BatchEnsembleLayer,
     BatchEnsembleLinear,
     fast_parameters,
     members_of,
@@ -21,17 +20,14 @@ __all__ = [
     "BatchEnsembleConv2d",
     "BatchEnsembleConv3d",
     "BatchEnsembleConvTranspose2d",
-    "BatchEnsembleLayer",
     "BatchEnsembleLinear",
     "BatchEnsembleMultiheadAttention",
     "Initialiser",
     "MemberBatchNorm1d",
     "MemberBatchNorm2d",
     "MemberBatchNorm3d",
-    "WithLayerOutputs",
     "batch_ensemble",
     "fast_parameters",
-    "find_layer",
     "fold",
     "initialiser",
     "members_of",

@@ -16,6 +16,12 @@ class BatchEnsembleMultiheadAttention(nn.MultiheadAttention):
 
     torch keeps the query, key and value weights in one parameter and applies them in fused code that would ignore the fast
     weights, so here they are three separate layers.
+
+    >>> from besnn.layers import batch_ensemble, tile
+    >>> attention = batch_ensemble(nn.MultiheadAttention(8, num_heads=2, batch_first=True), 4)
+    >>> x = tile(torch.rand(3, 5, 8), 4)
+    >>> list(attention(x, x, x)[0].shape)
+    [12, 5, 8]
     """
 
     q_proj: BatchEnsembleLinear

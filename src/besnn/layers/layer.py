@@ -151,7 +151,13 @@ class _BatchEnsembleConv(BatchEnsembleLayer):
 
 
 class BatchEnsembleConv1d(_BatchEnsembleConv, nn.Conv1d):
-    """`nn.Conv1d` with `members=`: `[members · batch, in, length] → [members · batch, out, length']`."""
+    """`nn.Conv1d` with `members=`: `[members · batch, in, length] → [members · batch, out, length']`.
+
+    >>> from besnn.layers import tile
+    >>> layer = BatchEnsembleConv1d(2, 8, 3, members=4)
+    >>> list(layer(tile(torch.ones(5, 2, 16), 4)).shape)
+    [20, 8, 14]
+    """
 
 
 class BatchEnsembleConv2d(_BatchEnsembleConv, nn.Conv2d):
@@ -165,11 +171,23 @@ class BatchEnsembleConv2d(_BatchEnsembleConv, nn.Conv2d):
 
 
 class BatchEnsembleConv3d(_BatchEnsembleConv, nn.Conv3d):
-    """`nn.Conv3d` with `members=`: `[members · batch, in, d, h, w] → [members · batch, out, d', h', w']`."""
+    """`nn.Conv3d` with `members=`: `[members · batch, in, d, h, w] → [members · batch, out, d', h', w']`.
+
+    >>> from besnn.layers import tile
+    >>> layer = BatchEnsembleConv3d(1, 8, 3, members=4)
+    >>> list(layer(tile(torch.ones(2, 1, 6, 6, 6), 4)).shape)
+    [8, 8, 4, 4, 4]
+    """
 
 
 class BatchEnsembleConvTranspose2d(_BatchEnsembleConv, nn.ConvTranspose2d):
-    """`nn.ConvTranspose2d` with `members=`; `forward` takes torch's `output_size` too."""
+    """`nn.ConvTranspose2d` with `members=`; `forward` takes torch's `output_size` too.
+
+    >>> from besnn.layers import tile
+    >>> layer = BatchEnsembleConvTranspose2d(2, 8, 2, stride=2, members=4)
+    >>> list(layer(tile(torch.ones(2, 2, 6, 6), 4)).shape)
+    [8, 8, 12, 12]
+    """
 
     def shared(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Apply the transposed convolution with the shared weight."""
@@ -180,13 +198,21 @@ class BatchEnsembleConvTranspose2d(_BatchEnsembleConv, nn.ConvTranspose2d):
 
 
 def fast_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield the fast weights r and s of all batch-ensemble layers in a module, each once; found by type, not by name."""
+    """Yield the fast weights r and s of all batch-ensemble layers in a module, each once; found by type, not by name.
+
+    >>> [list(parameter.shape) for parameter in fast_parameters(BatchEnsembleLinear(3, 5, members=4))]
+    [[4, 3], [4, 5]]
+    """
     layers = [layer for layer in module.modules() if isinstance(layer, BatchEnsembleLayer)]
     yield from dict.fromkeys(parameter for layer in layers for parameter in (layer.r, layer.s))
 
 
 def members_of(module: nn.Module) -> int | None:
-    """Return the number of members of a module's batch-ensemble layers; None if it has no such layer."""
+    """Return the number of members of a module's batch-ensemble layers; None if it has no such layer.
+
+    >>> members_of(BatchEnsembleLinear(3, 5, members=4)), members_of(nn.Linear(3, 5))
+    (4, None)
+    """
     found = {layer.members for layer in module.modules() if isinstance(layer, BatchEnsembleLayer | MemberBatchNorm)}
     if len(found) > 1:
         raise InputError(f"the module mixes layers of {sorted(found)} members: build all of them with the same members=")

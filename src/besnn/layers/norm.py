@@ -77,15 +77,30 @@ class MemberBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 class MemberBatchNorm1d(MemberBatchNorm, nn.BatchNorm1d):
-    """`nn.BatchNorm1d`, one per member."""
+    """`nn.BatchNorm1d`, one per member: `[members · batch, channels]` to the same shape.
+
+    >>> norm = MemberBatchNorm1d(1, members=2)
+    >>> norm(torch.tensor([[0.0], [2.0], [10.0], [90.0]])).flatten().round().tolist()
+    [-1.0, 1.0, -1.0, 1.0]
+    """
 
 
 class MemberBatchNorm2d(MemberBatchNorm, nn.BatchNorm2d):
-    """`nn.BatchNorm2d`, one per member: `[members · batch, channels, h, w]` to the same shape."""
+    """`nn.BatchNorm2d`, one per member: `[members · batch, channels, h, w]` to the same shape.
+
+    >>> norm = MemberBatchNorm2d(3, members=4)
+    >>> list(norm(torch.rand(4 * 2, 3, 6, 6)).shape)
+    [8, 3, 6, 6]
+    """
 
 
 class MemberBatchNorm3d(MemberBatchNorm, nn.BatchNorm3d):
-    """`nn.BatchNorm3d`, one per member."""
+    """`nn.BatchNorm3d`, one per member: `[members · batch, channels, d, h, w]` to the same shape.
+
+    >>> norm = MemberBatchNorm3d(3, members=4)
+    >>> list(norm(torch.rand(4 * 2, 3, 6, 6, 6)).shape)
+    [8, 3, 6, 6, 6]
+    """
 
 
 def is_plain_norm(module: nn.Module | None) -> TypeGuard[nn.modules.batchnorm._BatchNorm]:

@@ -59,7 +59,11 @@ def mlp(
     hidden: Annotated[Widths, Field(description="widths of the hidden layers")] = (128, 128),
     feature_dim: int = 256,
 ) -> nn.Sequential:
-    """Build Φ for tables: linear layers with ReLU between them."""
+    """Build Φ for tables: linear layers with ReLU between them.
+
+    >>> list(mlp((3,), (16, 16), 8)(torch.rand(2, 3)).shape)
+    [2, 8]
+    """
     widths = [input_shape[0], *hidden, feature_dim]
     layers: list[nn.Module] = []
     for narrow, wide in itertools.pairwise(widths):
@@ -82,7 +86,11 @@ def tabular(
 
 
 def two_moons_mlp() -> nn.Sequential:
-    """Build Φ for Two Moons: 2 → 32 → 32 → 32."""
+    """Build Φ for Two Moons: 2 → 32 → 32 → 32.
+
+    >>> list(two_moons_mlp()(torch.rand(5, 2)).shape)
+    [5, 32]
+    """
     return mlp((2,), (32, 32), 32)
 
 
@@ -277,4 +285,4 @@ BACKBONES: dict[str, Backbone] = {
     "small-resnet": Backbone("small-resnet", small_resnet, "image"),
     "cifar-resnet18": Backbone("cifar-resnet18", cifar_resnet18, "image", size=32),
 }
-"""All backbones, by the name in recipes."""
+"""All backbones, by the name in recipes. See `besnn.model.Backbone`."""

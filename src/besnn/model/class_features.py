@@ -14,6 +14,10 @@ class ClassFeatureGenerator(nn.Module):
 
     `class_scale` is the value of the one in the one-hot vector. A plain 1 is lost among hundreds of noise values of its size,
     and training makes no progress in its first epochs. With `sphere`, features have length 1.
+
+    >>> generator = ClassFeatureGenerator(num_classes=3, feature_dim=8, members=4, noise_dim=5, hidden_dim=16)
+    >>> list(generator(torch.randn(10, 5)).shape)
+    [4, 3, 10, 8]
     """
 
     def __init__(
@@ -67,6 +71,9 @@ def class_moments(class_features: Tensor) -> tuple[Tensor, Tensor]:
     """Compute μ = mean_m e_m, `[members, classes, d]`, and v = mean_m ‖e_m − μ‖², `[members, classes]`.
 
     The samples e_m are `[members, classes, samples, d]`.
+
+    >>> class_moments(torch.tensor([[[[0.0, 0.0], [2.0, 0.0]]]]))
+    (tensor([[[1., 0.]]]), tensor([[1.]]))
     """
     mean = class_features.mean(dim=2)
     spread = (class_features - mean.unsqueeze(2)).square().sum(dim=-1).mean(dim=2)
@@ -78,6 +85,9 @@ def squared_distances(features: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
 
     mean_m ‖φ − e_m‖² = ‖φ − μ‖² + v, so the cost does not depend on the number of samples and the value is never negative.
     Features `[members, batch, d]` and the `class_moments` give `[members, batch, classes]`.
+
+    >>> squared_distances(torch.tensor([[[3.0, 4.0]]]), mean=torch.zeros(1, 1, 2), spread=torch.ones(1, 1)).item()
+    26.0
     """
     # ‖φ − μ‖² by differences, not by ‖φ‖² + ‖μ‖² − 2φμ: that loses all digits where φ ≈ μ, which is where trained features lie.
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or features.dtype not in _CDIST_TYPES:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from besnn.errors import InputError
-from besnn.layers import find_layer
+from besnn.layers.folding.fold import find_layer
 from besnn.model.protocol import OODClassifier
 
 GRID = 2

@@ -11,7 +11,8 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import InputError
-from besnn.layers import WithLayerOutputs, batch_ensemble, fold, members_of, mirror_views, ones, tile
+from besnn.layers import batch_ensemble, fold, members_of, mirror_views, ones, tile
+from besnn.layers.folding.fold import WithLayerOutputs
 from besnn.layers.folding.folded_layers import FoldedLinear
 from besnn.layers.folding.fuse import MemberStreams, fuse
 from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
@@ -35,6 +36,12 @@ class InferenceNetwork(nn.Module):
     `GPU_TYPE`, and a shape of batch that recurs is recorded, with members in parallel, and replayed. With gradients enabled,
     neither is done, nor for an `exact` model, whose own network runs. `layer` names layers of the feature extractor, see
     `layer_groups`; None stands for its output, `inputs` for what goes in. The model's classes are frozen if they are not yet.
+
+    >>> from besnn.model import BESNN, two_moons_mlp
+    >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4)
+    >>> network = InferenceNetwork(model, Preprocessing((2,), torch.zeros(2), torch.ones(2)))
+    >>> [list(output.shape) for output in network(torch.rand(5, 2))]
+    [[4, 5, 2], [4, 5, 32]]
     """
 
     _fused: tuple[nn.Module, ...] | None  # not a part of the state

@@ -13,10 +13,11 @@ from besnn.errors import InputError
 from besnn.layers import Initialiser, batch_ensemble, members_of, split_members, tile
 
 EvidenceKind = Literal["distances", "logits", "log-likelihoods"]
+"""What a method says about each class; it decides which scores apply. See `besnn.detection.scores_for`."""
 
 
 class OODClassifier(nn.Module, ABC):
-    """A classifier whose outputs say how well an input fits each class."""
+    """A classifier whose outputs say how well an input fits each class: the base of all methods. See `besnn.BESNN`."""
 
     method: ClassVar[str]  # as in records and on the command line
     default_score: ClassVar[str]  # the OOD score of the method's own paper; see `besnn.detection.scores`
@@ -71,6 +72,9 @@ def kernel_log_probabilities(distances: Tensor) -> Tensor:
     """Normalise the members' mean kernel exp(−d̄) over classes, in log space so that distant inputs do not underflow.
 
     Distances `[members, batch, classes]` give log probabilities `[batch, classes]`.
+
+    >>> kernel_log_probabilities(torch.tensor([[[0.0, 1.0]]])).exp()
+    tensor([[0.7311, 0.2689]])
     """
     finite = distances.clamp(max=torch.finfo(distances.dtype).max)  # infinitely far from all classes: uniform, not NaN
     return torch.log_softmax(torch.logsumexp(-finite, dim=0), dim=-1)
@@ -116,7 +120,7 @@ class BatchEnsembled(OODClassifier):
 
 
 class Objective(Protocol):
-    """What training minimises: named terms, already weighted, whose sum is the loss."""
+    """What training minimises: named terms, already weighted, whose sum is the loss. See `besnn.objective.BESNNObjective`."""
 
     def __call__(
         self, model: OODClassifier, x: Tensor, labels: Tensor, factors: Mapping[str, float] | None = None

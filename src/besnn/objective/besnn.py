@@ -119,6 +119,11 @@ def entropy_regulariser(
 
     Returns:
         `[members]`.
+
+    >>> features, labels = torch.randn(1, 100, 2), torch.zeros(100, dtype=torch.int64)
+    >>> narrow, wide = torch.randn(1, 1, 64, 2) / 100, torch.randn(1, 1, 64, 2) * 100
+    >>> entropy_regulariser(features, labels, narrow).item() > 1, entropy_regulariser(features, labels, wide).item()
+    (True, 0.0)
     """
     check_estimator(k, estimator)
     _check_shapes(features, class_features, k)

@@ -71,5 +71,9 @@ def kernel_cross_entropy(
 
 
 def summed_kernel(distances: Tensor) -> Tensor:
-    """Compute Σ_c exp(−d̄_c), `[members, batch]`, whose input gradient the gradient penalty keeps at norm 1."""
+    """Compute Σ_c exp(−d̄_c), `[members, batch]`, whose input gradient the gradient penalty keeps at norm 1.
+
+    >>> summed_kernel(torch.tensor([[[0.0, 1.0], [9.0, 9.0]]]))
+    tensor([[1.3679e+00, 2.4682e-04]])
+    """
     return torch.exp(-distances).sum(-1)

@@ -29,7 +29,13 @@ def resolve_backbone(config: BackboneConfig, input_shape: tuple[int, ...], input
 
 
 def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
-    """Build a plain feature extractor for inputs of one shape, `(columns,)` or `(channels, h, w)`."""
+    """Build a plain feature extractor for inputs of one shape, `(columns,)` or `(channels, h, w)`.
+
+    >>> from besnn.recipe import load_recipe
+    >>> network = build_backbone(load_recipe("two-moons").backbone, input_shape=(2,))
+    >>> list(network(torch.rand(5, 2)).shape)
+    [5, 32]
+    """
     config = resolve_backbone(config, input_shape)
     return BACKBONES[config.name].build(input_shape, config.feature_dim, config.model_dump())
 
@@ -92,7 +98,13 @@ def freeze_weights(network: nn.Module) -> None:
 def build_method(
     recipe: Recipe, input_shape: tuple[int, ...], num_classes: int, feature_extractor: nn.Module | None = None
 ) -> tuple[OODClassifier, Objective]:
-    """Build the untrained model that a recipe describes, and its objective; a given network replaces the backbone."""
+    """Build the untrained model that a recipe describes, and its objective; a given network replaces the backbone.
+
+    >>> from besnn.recipe import load_recipe
+    >>> model, objective = build_method(load_recipe("two-moons"), input_shape=(2,), num_classes=2)
+    >>> list(objective(model, torch.rand(64, 2), torch.arange(64) % 2))
+    ['classification', 'entropy', 'gradient']
+    """
 
     def backbone() -> nn.Module:
         return build_backbone(recipe.backbone, input_shape) if feature_extractor is None else copy.deepcopy(feature_extractor)

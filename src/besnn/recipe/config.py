@@ -249,7 +249,12 @@ class CalibrationConfig(Section):
 
 
 class Recipe(Section):
-    """One training run."""
+    """The description of one training run; its fields are the sections of a recipe file.
+
+    >>> recipe = Recipe(name="mine", data={"source": "digits"}, training={"epochs": 5})
+    >>> recipe.method.name, recipe.method.members, recipe.training.epochs
+    ('be-snn', 4, 5)
+    """
 
     name: str = Field(description="name of the recipe")
     data: DataConfig

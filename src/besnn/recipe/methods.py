@@ -6,16 +6,13 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 from pydantic_core import PydanticCustomError
 
-from besnn.baselines import (
-    BatchEnsembleConfig,
-    DeepEnsembleConfig,
-    DUQConfig,
-    EnsembleConfig,
-    GaussianConfig,
-    MethodConfig,
-    SoftmaxConfig,
-)
+from besnn.baselines import EnsembleConfig, MethodConfig
+from besnn.baselines.batch_ensemble import BatchEnsembleConfig
+from besnn.baselines.deep_ensemble import DeepEnsembleConfig
+from besnn.baselines.duq import DUQConfig
+from besnn.baselines.gaussian import GaussianConfig
 from besnn.baselines.method import FastWeights, MakeBackbone, Norm, OverClasses, OwnInputs, Smoothing, SquaredNorm
+from besnn.baselines.softmax import SoftmaxConfig
 from besnn.layers import initialiser
 from besnn.model import BESNN, Objective, OODClassifier
 from besnn.objective import BESNNObjective
@@ -63,7 +60,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "deep-ensemble": DeepEnsembleConfig,
     "batch-ensemble": BatchEnsembleConfig,
 }
-"""The settings class of each method, by the name that recipes use; enter your own here."""
+"""The settings class of each method, by the name that recipes use; enter your own here. See `besnn.baselines.MethodConfig`."""
 
 
 def method_class(section: object) -> type[MethodConfig]:

@@ -22,7 +22,11 @@ _FOLDER = resources.files("besnn.recipe")
 
 
 def shipped_recipes() -> list[str]:
-    """Return the names of the recipes that come with besnn."""
+    """Return the names of the recipes that come with besnn.
+
+    >>> {"cifar10", "digits", "fashion-mnist", "two-moons"} <= set(shipped_recipes())
+    True
+    """
     return sorted(Path(entry.name).stem for entry in (_FOLDER / "shipped").iterdir() if entry.name.endswith(".yaml"))
 
 
@@ -38,7 +42,11 @@ def recipe_text(name: str | Path) -> str:
 
 
 def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe by the name of a shipped one or by path, with overrides such as `training.epochs=5`."""
+    """Read a recipe by the name of a shipped one or by path, with overrides such as `training.epochs=5`.
+
+    >>> load_recipe("digits", ["training.epochs=5"]).training.epochs
+    5
+    """
     text = recipe_text(name)
     try:
         content = yaml.safe_load(text)

@@ -28,7 +28,17 @@ STATIC = Path(__file__).parent / "static"
 
 
 def create_app(detector: Detector, settings: Settings | None = None, examples: Sequence[Example] = ()) -> FastAPI:
-    """Make the service around a calibrated detector; the examples are made-up unknown inputs unless given."""
+    """Make the service around a calibrated detector. Its examples are made-up unknown inputs unless given.
+
+    >>> import torch
+    >>> from besnn.model import Preprocessing, WrappedNetwork
+    >>> network = WrappedNetwork(torch.nn.Identity(), num_classes=2)  # the inputs are the logits
+    >>> detector = Detector(network, Preprocessing((2,), torch.zeros(2), torch.ones(2)), ["left", "right"])
+    >>> known = [[step / 2, 0.0] for step in range(9, 29)]
+    >>> app = create_app(detector.calibrate(known), Settings(model_name="sides"))
+    >>> [path for path in app.openapi()["paths"] if path.startswith("/v1")]
+    ['/v1/predict', '/v1/explain', '/v1/model', '/v1/examples', '/v1/drift']
+    """
     service = Service(detector, settings or Settings())
     settings = service.settings
 

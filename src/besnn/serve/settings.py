@@ -19,7 +19,12 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Settings(BaseModel):
-    """Settings of the service; unknown ones are errors."""
+    """The settings of the service. Unknown names are errors.
+
+    >>> settings = Settings(model_name="digits", deadline_seconds=2)
+    >>> settings.max_rows
+    4096
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -85,6 +85,10 @@ class RunOptions:
         checkpoint_pause: the least seconds between checkpoints when a single process trains; sooner ones are skipped, except
             for the last. Writing a large network takes longer than the steps in between.
         plain_networks: a folder that keeps the networks of `pretraining`, for runs that start from the same one.
+
+    >>> options = RunOptions(run_folder=Path("runs/first"), resume=True)
+    >>> options.checkpoint_every
+    200
     """
 
     run_folder: Path | None = None
@@ -97,7 +101,18 @@ class RunOptions:
 
 @dataclass
 class Trainer:
-    """One run: `fit` trains the model in place."""
+    """One run: `fit` trains the model in place.
+
+    >>> from besnn.data import two_moons
+    >>> from besnn.training import build_method, load_recipe, make_fabric
+    >>> from besnn.training.batches import open_source
+    >>> recipe, data = load_recipe("two-moons", ["training.epochs=1"]), two_moons(64)
+    >>> model, objective = build_method(recipe, input_shape=(2,), num_classes=2)
+    >>> preprocessing = Preprocessing.fit(torch.from_numpy(data.inputs))
+    >>> trainer = Trainer(recipe, model, objective, preprocessing, make_fabric(accelerator="cpu"))
+    >>> [row["epoch"] for row in trainer.fit(open_source(data, torch.device("cpu")))]
+    [1]
+    """
 
     recipe: Recipe
     model: OODClassifier

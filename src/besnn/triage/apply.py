@@ -52,6 +52,15 @@ def apply_names(triage: Triage, folder: Path, inputs: Dataset, training: Dataset
     """Write `training` and `calibration` beside the groups, in the form of the inputs; return their paths.
 
     Folders of images become folders, tables become tables, and everything else an `.npz`.
+
+    >>> import tempfile
+    >>> from besnn.triage import Group
+    >>> points = Dataset(np.arange(12, dtype=np.float32).reshape(6, 2), np.zeros(6, np.int64), ("cat",), name="points")
+    >>> triage = Triage({"group-1": Group(np.array([4, 5]), "cat", name="dog")}, single=np.array([], np.int64))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     paths = apply_names(triage, Path(folder), inputs=points, training=points)
+    ...     print(np.load(paths["training"])["labels"])
+    ['cat' 'cat' 'cat' 'cat' 'cat' 'cat' 'dog']
     """
     parts = parts_of(triage, len(inputs))
     sources = Path(inputs.name), Path(training.name)

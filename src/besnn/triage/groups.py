@@ -29,16 +29,30 @@ _HELP = f"""\
 
 @dataclass(frozen=True)
 class Group:
-    """Flagged inputs that resemble each other."""
+    """Flagged inputs that resemble each other.
 
-    rows: NDArray[np.int64]  # of the inputs, the most typical first
-    nearest_class: str  # the label that most of them would have
-    name: str = ""  # what a person calls it
+    Attributes:
+        rows: of the inputs, the most typical first.
+        nearest_class: the label that most of them would have.
+        name: what a person calls the group; empty until then.
+
+    >>> Group(np.array([5, 2]), nearest_class="cat", name="dog").name
+    'dog'
+    """
+
+    rows: NDArray[np.int64]
+    nearest_class: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class Triage:
-    """The groups of flagged inputs by their keys; and the flagged inputs in no group."""
+    """The groups of flagged inputs by their keys, and the flagged inputs in no group (`single`).
+
+    >>> triage = Triage({"group-1": Group(np.array([5, 2]), nearest_class="cat", name="dog")}, single=np.array([7]))
+    >>> triage.classes, triage.rows_named("dog")
+    (['dog'], array([2, 5]))
+    """
 
     groups: dict[str, Group]
     single: NDArray[np.int64]
@@ -102,7 +116,18 @@ def _read_names(path: Path) -> dict[str, Any]:
 
 
 def find_groups(detector: Detector, inputs: Array, predictions: Predictions, smallest: int = 10) -> Triage:
-    """Group the flagged inputs, by HDBSCAN on the principal components of their features; the largest group comes first."""
+    """Group the flagged inputs by HDBSCAN on the principal components of their features. The largest group comes first.
+
+    >>> from besnn.model import Preprocessing, WrappedNetwork
+    >>> network = WrappedNetwork(torch.nn.Identity(), num_classes=2)  # the inputs are the logits
+    >>> detector = Detector(network, Preprocessing((2,), torch.zeros(2), torch.ones(2)), ["left", "right"])
+    >>> known = [[step / 2, 0.0] for step in range(9, 29)]
+    >>> noise = np.random.default_rng(0).normal(0, 0.01, size=(40, 2))
+    >>> inputs = np.float32([[1, 1], [-1, -1]]).repeat(20, axis=0) + noise
+    >>> predictions = detector.calibrate(known).predict(inputs)
+    >>> [len(group.rows) for group in find_groups(detector, inputs, predictions).groups.values()]
+    [20, 20]
+    """
     flagged = np.flatnonzero(predictions.is_ood)
     labels, typical = _clusters(features_of(detector, inputs[flagged]), smallest)
     by_size = sorted(range(labels.max(initial=-1) + 1), key=lambda label: -int((labels == label).sum()))

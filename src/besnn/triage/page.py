@@ -22,7 +22,16 @@ _SHOWN_COLUMNS = 8
 
 
 def write_page(triage: Triage, folder: Path, inputs: Dataset, names: Sequence[str], class_names: Sequence[str]) -> Path:
-    """Write the page as one HTML file beside the groups; return its path."""
+    """Write the page as one HTML file beside the groups; return its path.
+
+    >>> import tempfile
+    >>> from besnn.triage import Group
+    >>> points = Dataset(np.zeros((2, 3), np.float32), None, (), name="points")
+    >>> triage = Triage({"group-1": Group(np.array([0, 1]), nearest_class="cat")}, single=np.array([], np.int64))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(write_page(triage, Path(folder), points, names=["a", "b"], class_names=["cat"]).name)
+    index.html
+    """
     script = (resources.files("besnn.evaluation") / "templates" / "triage.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page = render_page(

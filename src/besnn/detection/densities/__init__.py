@@ -41,6 +41,7 @@ DENSITIES: dict[str, type[Density]] = {
     "class-covariance": ClassCovarianceDensity,
     "whitened-neighbour": WhitenedNeighbourDensity,
 }
+"""The densities by name; enter your own here. See `besnn.detection.NearestNeighbourDensity`."""
 HEAD_DENSITIES: dict[str, type[HeadDensity]] = {
     "vim": VirtualLogit,
     "react": ReactEnergy,

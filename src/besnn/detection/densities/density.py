@@ -38,6 +38,7 @@ class Density(ABC):
     """A feature density: fitted to training features, then asked how unusual other features are.
 
     To add one, subclass this and register it: `besnn.detection.DENSITIES["my-density"] = MyDensity`.
+    See `besnn.detection.NearestNeighbourDensity`.
 
     Attributes:
         max_rows: how many training inputs `fit` uses at most; None for all of them.
