@@ -274,6 +274,10 @@ class TestLabelsAndTables:
         with pytest.raises(ValueError, match="infinity"):
             classifier.predict(np.full((1, 4), np.inf))
 
+    def test_gaps_that_training_rows_did_not_have_are_refused_in_one_line(self, iris):
+        with pytest.raises(ValueError, match=r"X has gaps \(NaN\), and the rows that were learned from have none: fill them"):
+            quick().fit(*iris).predict([[5.0, np.nan, 1.0, 0.2]])
+
     @pytest.mark.parametrize("jitter", [np.float64(1e-16), np.float32(1e-7)])
     def test_takes_a_column_that_is_constant_but_for_rounding(self, iris, jitter):
         X, y = iris

@@ -233,8 +233,9 @@ class BESNNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         if encoding is not None and hasattr(X, "__arrow_c_stream__"):
             validate_data(self, X, reset=False, skip_check_array=True)
             return _checked(frame_rows(X, encoding))
-        finite: bool | str = True if encoding is None else "allow-nan"
-        rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=finite)
+        rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite="allow-nan")
+        if encoding is None and np.isnan(rows).any():
+            raise InputError("X has gaps (NaN), and the rows that were learned from have none: fill them, or fit rows with gaps")
         if encoding is not None:
             return _checked(encoding.rows(self._cells(rows)))
         return rows.astype(np.float64) if rows.ndim == 2 else _images(rows)
