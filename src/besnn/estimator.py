@@ -235,7 +235,8 @@ class BESNNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             return _checked(frame_rows(X, encoding))
         rows: NDArray[np.generic] = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite="allow-nan")
         if encoding is None and np.isnan(rows).any():
-            raise InputError("X has gaps (NaN), and the rows that were learned from have none: fill them, or fit rows with gaps")
+            found = "X has gaps (NaN), and the rows that were learned from have none"
+            raise InputError(f"{found}: fill them, or fit rows that have gaps")
         if encoding is not None:
             return _checked(encoding.rows(self._cells(rows)))
         return rows.astype(np.float64) if rows.ndim == 2 else _images(rows)
