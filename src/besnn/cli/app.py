@@ -22,6 +22,7 @@ from besnn.cli.output import exit_code_of
 from besnn.cli.recipes import recipes
 from besnn.cli.score import score
 from besnn.cli.serve import serve
+from besnn.cli.sign import sign
 from besnn.cli.train import train
 from besnn.cli.triage import triage
 from besnn.cli.wrap import wrap
@@ -92,6 +93,10 @@ EXAMPLES: dict[Callable[..., None], str] = {
     inspect: """
     besnn inspect photos.safetensors
     besnn inspect photos.safetensors --json
+    """,
+    sign: """
+    besnn sign photos.safetensors --key model.key
+    BESNN_MODEL_KEY=model.key besnn serve photos.safetensors
     """,
     recipes: """
     besnn recipes
