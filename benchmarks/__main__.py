@@ -234,6 +234,18 @@ def licences(quiet: Quiet = False) -> None:
 
 
 @app.command()
+def sbom(
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, such as besnn.cdx.json.")],
+    quiet: Quiet = False,
+) -> None:
+    """List all dependencies with their versions and licences in CycloneDX's format, as `make release` does."""
+    from benchmarks.licences import write_sbom
+
+    write_sbom(output)
+    note(f"wrote {output}", quiet=quiet)
+
+
+@app.command()
 def tables(
     results: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where records are.")] = None, quiet: Quiet = False
 ) -> None:
