@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -138,9 +139,16 @@ def _json_flags(words: list[str]) -> list[str]:
     return [word.replace("--json=-", "--json") for before, word in pairs if (before, word) != ("--json", "-")]
 
 
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    """Say nothing of a full disk in TensorBoard's thread: the same error ends the command, in one line."""
+    if not issubclass(failed.exc_type, OSError):
+        threading.__excepthook__(failed)
+
+
 def main() -> None:
     """Run the command that the process was started with, and exit."""
     if not os.environ.get("BESNN_DEBUG"):  # hide what libraries tell developers
         warnings.simplefilter("ignore")
         logging.disable(logging.INFO)
+        threading.excepthook = _thread_failed
     sys.exit(run())
