@@ -113,6 +113,20 @@ def soak(
     _fail_if(bool(record["wrong"] or record["lost_otherwise"]))
 
 
+@app.command()
+def kills(
+    number: Annotated[int, typer.Option("--kills", help="How often each command is killed.", min=0)] = 50,
+    disks: Annotated[int, typer.Option(help="On how many full disks each command is run.", min=0)] = 4,
+    seed: Annotated[int, typer.Option(help="Of the moments.", min=0)] = 0,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Kill commands that write at random moments, and fill the disk: the output is the old or the new one, whole."""
+    from benchmarks.kills import measure_kills
+
+    _write(measure_kills(number, disks, seed, _say(quiet)), json, quiet)
+
+
 @app.command("drift-delay")
 def drift_delay(model: Model, data_dir: DataDir = None, json: Json = None, quiet: Quiet = False) -> None:
     """Measure how soon a FashionMNIST detector's drift alarm is raised, and how rarely without drift."""
