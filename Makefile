@@ -13,7 +13,7 @@ REST := $(shell find tests benchmarks experiments examples docs results -type f 
 
 BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
 
-.PHONY: demo test docs gallery bench lint types unit browser format clean install
+.PHONY: demo test docs gallery bench lint types unit browser format release audit clean install
 
 install: $(FULL)
 
@@ -79,5 +79,18 @@ format: $(FULL)
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
+# What is published, in dist/: wheel, source distribution, bill of materials (CycloneDX), and the checksums of all three.
+release: $(FULL)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/python -m benchmarks sbom dist/besnn.cdx.json
+	cd dist && sha256sum * > SHA256SUMS
+
+# Known weaknesses of the versions in constraints.txt; fails, too, where PyPI cannot be asked about one of them.
+audit: $(BIN)/python
+	$(BIN)/python -m venv $(VENV)/.audit
+	$(VENV)/.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)/.audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
+
 clean:
-	rm -rf $(VENV) demo site
+	rm -rf $(VENV) demo dist site

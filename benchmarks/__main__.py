@@ -113,6 +113,20 @@ def soak(
     _fail_if(bool(record["wrong"] or record["lost_otherwise"]))
 
 
+@app.command()
+def kills(
+    number: Annotated[int, typer.Option("--kills", help="How often each command is killed.", min=0)] = 50,
+    disks: Annotated[int, typer.Option(help="On how many full disks each command is run.", min=0)] = 4,
+    seed: Annotated[int, typer.Option(help="Of the moments.", min=0)] = 0,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Kill commands that write at random moments, and fill the disk: the output is the old or the new one, whole."""
+    from benchmarks.kills import measure_kills
+
+    _write(measure_kills(number, disks, seed, _say(quiet)), json, quiet)
+
+
 @app.command("drift-delay")
 def drift_delay(model: Model, data_dir: DataDir = None, json: Json = None, quiet: Quiet = False) -> None:
     """Measure how soon a FashionMNIST detector's drift alarm is raised, and how rarely without drift."""
@@ -231,6 +245,18 @@ def licences(quiet: Quiet = False) -> None:
     from benchmarks.licences import write_licences
 
     note(f"wrote {write_licences()}", quiet=quiet)
+
+
+@app.command()
+def sbom(
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, such as besnn.cdx.json.")],
+    quiet: Quiet = False,
+) -> None:
+    """List all dependencies with their versions and licences in CycloneDX's format, as `make release` does."""
+    from benchmarks.licences import write_sbom
+
+    write_sbom(output)
+    note(f"wrote {output}", quiet=quiet)
 
 
 @app.command()

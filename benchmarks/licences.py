@@ -1,8 +1,11 @@
-"""The licences of everything that besnn and its extras bring in, read from the installed packages."""
+"""Everything that besnn and its extras bring in, with its licence, read from the installed packages: a page and an SBOM."""
 
 import importlib.metadata
+import json
 import re
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from packaging.requirements import Requirement
 
@@ -45,13 +48,18 @@ def licence_of(package: str) -> str:
     return str(metadata.get("license_expression") or "; ".join(classified) or stated[:60])
 
 
-def licence_table() -> Table:
-    """Return the packages, their versions, licences, and the extra that brings each in."""
+def first_extras() -> dict[str, str]:
+    """Return all dependencies in the order of their names, each with the first extra that brings it in."""
     first: dict[str, str] = {}
     for extra in EXTRAS:
         for package in dependencies("besnn", (extra,)) - {"besnn"}:
             first.setdefault(package, extra)
-    rows = [(name, licence_of(name), extra) for name, extra in sorted(first.items())]
+    return dict(sorted(first.items()))
+
+
+def licence_table() -> Table:
+    """Return the packages, their licences, and the extra that brings each in."""
+    rows = [(name, licence_of(name), extra) for name, extra in first_extras().items()]
     return Table("Licences of dependencies", ("Package", "Licence", "Extra"), rows, NOTE)
 
 
@@ -62,3 +70,25 @@ def write_licences() -> Path:
     with atomic_path(path) as partial:
         partial.write_text(text + licence_table().markdown(), encoding="utf-8")
     return path
+
+
+def write_sbom(path: Path) -> None:
+    """Write the dependencies as a CycloneDX bill of materials; it depends on their versions alone."""
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": _component("besnn")},
+        "components": [
+            {**_component(name), "scope": "optional" if extra else "required"} for name, extra in first_extras().items()
+        ],
+    }
+    with atomic_path(path) as partial:
+        partial.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
+
+
+def _component(package: str) -> dict[str, Any]:
+    version = importlib.metadata.version(package)
+    purl = f"pkg:pypi/{package}@{quote(version)}"
+    facts = {"type": "library", "bom-ref": purl, "name": package, "version": version, "purl": purl}
+    return {**facts, "licenses": [{"license": {"name": licence_of(package)}}]}

@@ -8,6 +8,7 @@ from benchmarks.documents import RESULTS, ROOT, Table, bench_records, filled_doc
 from benchmarks.drift_delay import drift_table
 from benchmarks.file_fuzz import file_fuzz_table
 from benchmarks.first_hour import first_hour_tables
+from benchmarks.kills import kills_table
 from benchmarks.onnx_runtime import onnx_table
 from benchmarks.serve_fuzz import fuzz_table
 from benchmarks.serve_load import load_table
@@ -23,6 +24,7 @@ def page_texts(results: Path = RESULTS, docs: Path = ROOT / "docs") -> dict[Path
         "serve-fuzz": fuzz_table,
         "file-fuzz": file_fuzz_table,
         "soak": soak_table,
+        "kills": kills_table,
         "drift-delay": drift_table,
         "onnx": onnx_table,
         "ray": ray_table,
@@ -36,6 +38,7 @@ def page_texts(results: Path = RESULTS, docs: Path = ROOT / "docs") -> dict[Path
             *each["serve-fuzz"],
             *each["file-fuzz"],
             *each["soak"],
+            *each["kills"],
             *each["drift-delay"],
         ],
         "export.md": each["onnx"],

@@ -22,6 +22,7 @@ from besnn.model import InferenceNetwork, OODClassifier, Preprocessing, WrappedN
 from besnn.recipe.build import build_method
 from besnn.recipe.config import Recipe
 from besnn.recipe.reading import parse_recipe
+from besnn.storage.signature import model_key
 from besnn.storage.tensor_file import (
     MODEL_FILE,
     parse_tensor_file,
@@ -450,17 +451,20 @@ class Detector:
         return tensors, header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: nn.Module | None = None) -> Self:
+    def load(
+        cls, path: str | os.PathLike[str], model: nn.Module | None = None, key: str | os.PathLike[str] | None = None
+    ) -> Self:
         """Read a file that `save` wrote; nothing in it is executed.
 
         For a detector around a network of your own, pass the network that was wrapped, or an untrained `model` of the
-        architecture that was trained.
+        architecture that was trained. With a `key`, a file that holds it (the one that `$BESNN_MODEL_KEY` names unless given),
+        a model that was not signed with it (`besnn sign`) is refused.
         """
-        return cls._from_parts(*read_tensor_file(Path(path), MODEL_FILE), model, f"model file {path}")
+        return cls._from_parts(*read_tensor_file(Path(path), MODEL_FILE, model_key(key)), model, f"model file {path}")
 
     @classmethod
     def from_bytes(cls, content: bytes | memoryview, model: nn.Module | None = None) -> Self:
-        """Restore a detector from the content of its file; see `load`."""
+        """Restore a detector from the content of its file; see `load`. No signature is checked."""
         return cls._from_parts(*parse_tensor_file(bytes(content), MODEL_FILE), model, "the model file")
 
     @classmethod

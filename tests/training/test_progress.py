@@ -5,6 +5,7 @@ import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from besnn.errors import DataError
 from besnn.training.progress import ProgressBar, RunLog
 
 ROW = {"epoch": 2, "loss": 0.51234, "classification": 0.4, "validation_accuracy": 0.925}
@@ -84,6 +85,12 @@ def test_both_logs_hold_every_epoch_at_any_time(tmp_path):
         log.add(ROWS[:count])
         check(tmp_path, ROWS[:count])
     log.close()
+
+
+def test_logs_that_cannot_be_written_are_one_line(tmp_path):
+    (tmp_path / "run").write_text("a file in the place of the folder")
+    with pytest.raises(DataError, match=r"cannot write .*run: "):
+        RunLog(tmp_path / "run", [])
 
 
 def test_after_an_interruption_the_logs_go_on_from_the_checkpoint(tmp_path):

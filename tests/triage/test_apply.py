@@ -70,3 +70,8 @@ def test_folders_become_folders(tmp_path):
     assert new.class_names == ("left", "right", "up")
     assert new.inputs[new.labels == 2, 0, 0, 0].tolist() == parts_of(NAMED, 40).training["up"].tolist()
     assert load(str(paths["calibration"]), image=spec).inputs[:, 0, 0, 0].tolist() == parts_of(NAMED, 40).calibration.tolist()
+    unusable = Triage({"group-1": Group(UP, "left", "up/down")}, NAMED.single)
+    with pytest.raises(InputError, match="cannot be the name of a folder"):
+        apply_names(unusable, tmp_path / "out", *sets)
+    assert len(load(str(paths["training"]), image=spec)) == len(new)  # what was there stays, and nothing else
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["calibration", "training"]

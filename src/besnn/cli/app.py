@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from besnn.cli.output import exit_code_of
 from besnn.cli.recipes import recipes
 from besnn.cli.score import score
 from besnn.cli.serve import serve
+from besnn.cli.sign import sign
 from besnn.cli.train import train
 from besnn.cli.triage import triage
 from besnn.cli.wrap import wrap
@@ -93,6 +95,10 @@ EXAMPLES: dict[Callable[..., None], str] = {
     besnn inspect photos.safetensors
     besnn inspect photos.safetensors --json
     """,
+    sign: """
+    besnn sign photos.safetensors --key model.key
+    BESNN_MODEL_KEY=model.key besnn serve photos.safetensors
+    """,
     recipes: """
     besnn recipes
     besnn recipes images > mine.yaml
@@ -133,9 +139,16 @@ def _json_flags(words: list[str]) -> list[str]:
     return [word.replace("--json=-", "--json") for before, word in pairs if (before, word) != ("--json", "-")]
 
 
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    """Say nothing of a full disk in TensorBoard's thread: the same error ends the command, in one line."""
+    if not issubclass(failed.exc_type, OSError):
+        threading.__excepthook__(failed)
+
+
 def main() -> None:
     """Run the command that the process was started with, and exit."""
     if not os.environ.get("BESNN_DEBUG"):  # hide what libraries tell developers
         warnings.simplefilter("ignore")
         logging.disable(logging.INFO)
+        threading.excepthook = _thread_failed
     sys.exit(run())

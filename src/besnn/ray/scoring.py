@@ -23,6 +23,7 @@ from besnn.ray.manifest import Manifest, Part, encode_part, part_name
 from besnn.ray.session import Cluster, choose_workers, ray_session
 from besnn.ray.sources import Row, Source, Span, open_source, read_chunks
 from besnn.storage.files import remove_partials
+from besnn.storage.signature import check_signature, model_key
 from besnn.version import __version__
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def score_on_ray(
     """
     cluster = cluster or Cluster()
     content, detector = model.read_bytes(), Detector.load(model)
+    check_signature(model, content, model_key())  # again: the file may have been replaced in between
     if detector.threshold is None:
         raise NotReadyError(f"{model} is not calibrated: run `besnn calibrate {model} DATA` with held-out data first")
     inputs = open_source(detector, source, label=label, data_dir=data_dir, chunk_rows=chunk_rows)

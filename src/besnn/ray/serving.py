@@ -22,6 +22,7 @@ from besnn.ray.locations import Location
 from besnn.ray.session import ray_session
 from besnn.serve import Settings, create_app
 from besnn.serve.examples import Example
+from besnn.storage.signature import check_signature, model_key
 
 APPLICATION = "besnn"
 ONGOING_REQUESTS = 256
@@ -89,7 +90,9 @@ def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: s
         graceful_shutdown_timeout_s=settings.deadline_seconds,
         **replicas.options(),
     )(serve.ingress()(ServedDetector))
-    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+    content = model.read_bytes()
+    check_signature(model, content, model_key())  # again: the file may have been replaced since the detector was loaded
+    sha256 = hashlib.sha256(content).hexdigest()
     device = "cuda" if replicas.gpus else "cpu"
     application = deployment.bind(Location.parse(str(model)), sha256, settings, list(examples), device)
     serve.start(http_options={"host": host, "port": port})

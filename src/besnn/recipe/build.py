@@ -14,6 +14,7 @@ from besnn.errors import BesnnError, DataError, InputError, one_line
 from besnn.model import BACKBONES, Objective, OODClassifier
 from besnn.model.backbones import channels_for
 from besnn.recipe.config import BackboneConfig, Recipe
+from besnn.storage.signature import model_key
 from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file
 
 
@@ -62,7 +63,9 @@ def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) ->
 
 
 def _read_weights(path: Path) -> Mapping[str, Tensor]:
-    """Read the tensors of a model file, with the checks of `Detector.load`, or of any other safetensors file."""
+    """Read the tensors of a model file, with the checks of `Detector.load`, or, without a key, of any safetensors file."""
+    if (key := model_key()) is not None:
+        return read_tensor_file(path, MODEL_FILE, key)[0]
     with safe_open(path, framework="pt") as file:
         of_besnn = "besnn" in (file.metadata() or {})
     return read_tensor_file(path, MODEL_FILE)[0] if of_besnn else load_file(path)

@@ -27,6 +27,7 @@ from uvicorn.config import STARTUP_FAILURE
 from besnn.errors import DataError
 from besnn.serve.connections import Connection, Server
 from besnn.serve.settings import Settings
+from besnn.storage.signature import check_signature, model_key
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -65,11 +66,13 @@ def run(
         freeze_objects()
         serve(lambda: app, settings, [listener])
         return
+    content = model.read_bytes()
+    check_signature(model, content, model_key())  # again: the file may have been replaced since the detector was loaded
     with tempfile.TemporaryDirectory(prefix="besnn-serve-", ignore_cleanup_errors=True) as folder:
         shared = settings.model_copy(update={"drift_state": settings.drift_state or Path(folder) / "drift.sqlite"})
         make_app = WorkerApp(
             model=model,
-            sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
+            sha256=hashlib.sha256(content).hexdigest(),
             settings=shared,
             examples=[example.model_dump() for example in examples],
             threads=max(1, (os.cpu_count() or 1) // workers),

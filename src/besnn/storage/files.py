@@ -4,6 +4,7 @@ import contextlib
 import glob
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,13 +47,36 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
 @contextlib.contextmanager
 def whole_file(target: str | os.PathLike[str]) -> Iterator[Path]:
     """Do the same as `atomic_path`, with one clear line when the file cannot be written."""
+    with writing(target), atomic_path(target) as partial:
+        yield partial
+
+
+@contextlib.contextmanager
+def writing(target: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors of the operating system into one clear line that names the target."""
     try:
-        with atomic_path(target) as partial:
-            yield partial
+        yield
     except DataError:  # what is written came from data that cannot be read
         raise
     except OSError as error:
         raise DataError(f"cannot write {target}: {error.strerror or one_line(error)}") from None
+
+
+@contextlib.contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Yield a new folder beside `target`, which replaces it at the end by renaming; killed in between, there may be neither."""
+    new, old = (target.with_name(f".{target.name}.{state}") for state in ("new", "old"))
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        yield new
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+    finally:
+        for left in (new, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:

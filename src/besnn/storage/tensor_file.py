@@ -18,6 +18,7 @@ from torch import Tensor
 
 from besnn.errors import DataError, one_line
 from besnn.storage.files import whole_file
+from besnn.storage.signature import check_signature
 
 Tensors = dict[str, Tensor]
 Header = dict[str, Any]
@@ -53,12 +54,14 @@ def tensor_file_bytes(kind: FileKind, tensors: Tensors, header: Header) -> bytes
     return content
 
 
-def read_tensor_file(path: Path, kind: FileKind) -> tuple[Tensors, Header]:
-    """Return the tensors and header of a file that is complete and unaltered; otherwise raise."""
+def read_tensor_file(path: Path, kind: FileKind, key: bytes | None = None) -> tuple[Tensors, Header]:
+    """Return the tensors and header of a file that is complete and unaltered; with a key, nothing is parsed unless signed."""
     with _readable(path, kind):
-        with safe_open(path, framework="pt"):  # refuses a file whose size is not what its header says, before it is read whole
-            pass
+        if key is None:
+            with safe_open(path, framework="pt"):  # refuses a file whose size is not what its header says, before it is read
+                pass
         content = path.read_bytes()  # at once: tensors mapped to the file would change with it
+    check_signature(path, content, key)
     return parse_tensor_file(content, kind, path)
 
 

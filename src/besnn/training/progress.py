@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from besnn.storage.files import whole_file
+from besnn.storage.files import whole_file, writing
 
 Row = dict[str, float]
 
@@ -76,24 +76,27 @@ class RunLog:
     def __init__(self, folder: Path, history: list[Row]) -> None:
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-        for events in folder.glob("events.out.tfevents.*"):
-            events.unlink()
         self.folder = folder
-        # A TensorBoard that is already watching drops what it has read from step 0 on.
-        self.events = SummaryWriter(str(folder), purge_step=0)
-        for row in history:
-            self._add_scalars(row)
+        with writing(folder):
+            for events in folder.glob("events.out.tfevents.*"):
+                events.unlink()
+            # A TensorBoard that is already watching drops what it has read from step 0 on.
+            self.events = SummaryWriter(str(folder), purge_step=0)
+            for row in history:
+                self._add_scalars(row)
         self._write_csv(history)
 
     def add(self, history: list[Row]) -> None:
         """Log the last row of the history."""
-        self._add_scalars(history[-1])
-        self.events.flush()
+        with writing(self.folder):
+            self._add_scalars(history[-1])
+            self.events.flush()
         self._write_csv(history)
 
     def close(self) -> None:
         """Close the event file."""
-        self.events.close()
+        with writing(self.folder):
+            self.events.close()
 
     def _add_scalars(self, row: Row) -> None:
         for name, value in row.items():

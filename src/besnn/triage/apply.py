@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from besnn.data import Dataset, ImageSpec
 from besnn.data.folder import list_files, open_folder
 from besnn.errors import InputError
-from besnn.storage.files import whole_file
+from besnn.storage.files import whole_file, whole_folder
 from besnn.triage.groups import FALSE_ALARM, Triage
 
 HELD_OUT_EVERY = 5
@@ -94,15 +94,14 @@ def _write_arrays(parts: Parts, folder: Path, inputs: Dataset, training: Dataset
 def _write_folders(parts: Parts, folder: Path, inputs: Path, training: Path) -> dict[str, Path]:
     files = open_folder(inputs, ImageSpec((1, 1), 1)).files  # in the order in which they were loaded
     paths = {part: folder / part for part in (TRAINING, CALIBRATION)}
-    for path in paths.values():
-        shutil.rmtree(path, ignore_errors=True)
-    for path in list_files(training):
-        _place(path, paths[TRAINING] / path.relative_to(training))
-    for name, rows in parts.training.items():
-        if name in (".", "..") or "/" in name or os.sep in name:
-            raise InputError(f"class {name!r} cannot be the name of a folder: give another name in groups.yaml")
-        _place_all(files, rows, inputs, paths[TRAINING] / name)
-    _place_all(files, parts.calibration, inputs, paths[CALIBRATION])
+    with whole_folder(paths[TRAINING]) as joined, whole_folder(paths[CALIBRATION]) as recent:
+        for path in list_files(training):
+            _place(path, joined / path.relative_to(training))
+        for name, rows in parts.training.items():
+            if name in (".", "..") or "/" in name or os.sep in name:
+                raise InputError(f"class {name!r} cannot be the name of a folder: give another name in groups.yaml")
+            _place_all(files, rows, inputs, joined / name)
+        _place_all(files, parts.calibration, inputs, recent)
     return paths
 
 
