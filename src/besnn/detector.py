@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["Array", "Detector", "Explanation", "Prediction", "Predictions"]
 
 Array = NDArray[Any] | Tensor
+BATCH_INPUTS, BATCH_ROWS = 512, 2048
+"""Inputs per pass, unless a caller chooses: rows of at most `FEW_COLUMNS` numbers are so quick that calls would cost more."""
+FEW_COLUMNS = 64
 
 
 class Detector:
@@ -143,13 +146,18 @@ class Detector:
             self._networks[layer] = InferenceNetwork(self.model, self.preprocessing, layer)
         return self._networks[layer]
 
-    def outputs(self, inputs: Array, layer: str | None = None, batch_size: int = 512) -> Iterator[tuple[Tensor, Tensor]]:
+    def outputs(
+        self, inputs: Array, layer: str | None = None, batch_size: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield evidence `[members, batch, classes]` and features `[members, batch, d]` of Φ or the named layer, per batch."""
         raw, network = self._checked(inputs), self.network(layer)  # at the call, not when the first batch is drawn
         return self._outputs(raw, network, batch_size)
 
     @torch.inference_mode()
-    def _outputs(self, raw: Tensor, network: InferenceNetwork, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _outputs(self, raw: Tensor, network: InferenceNetwork, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+        if batch_size is None:
+            few_columns = raw.ndim == 2 and raw.shape[1] <= FEW_COLUMNS
+            batch_size = BATCH_ROWS if few_columns else BATCH_INPUTS
         for batch in raw.split(batch_size) if len(raw) else ():
             evidence, features = network(batch.to(self.device))
             yield evidence.to(self.scoring_device), features.to(self.scoring_device)
@@ -159,7 +167,7 @@ class Detector:
         inputs: Array,
         layer: str | None,
         measure: Callable[[Tensor, Tensor], dict[str, Tensor]],
-        batch_size: int = 512,
+        batch_size: int | None = None,
         progress: Callable[[int], None] = lambda inputs: None,
     ) -> dict[str, Tensor]:
         """Return what `measure` computes from the evidence and features of each batch, `{name: [n, ...]}`, on the CPU."""
@@ -172,13 +180,13 @@ class Detector:
             progress(evidence.shape[1] if len(raw) else 0)
         return {name: torch.cat([batch[name] for batch in batches])[: len(raw)] for name in batches[0]}
 
-    def score(self, inputs: Array, name: str | None = None, batch_size: int = 512) -> NDArray[np.float32]:
+    def score(self, inputs: Array, name: str | None = None, batch_size: int | None = None) -> NDArray[np.float32]:
         """Return the OOD score of each input, `[n]`: the one that decides, or another by name; needs no calibration."""
         name = self.scoring.name if name is None else name
         return self.scores(inputs, [name], batch_size)[name]
 
     def scores(
-        self, inputs: Array, names: Sequence[str] | None = None, batch_size: int = 512
+        self, inputs: Array, names: Sequence[str] | None = None, batch_size: int | None = None
     ) -> dict[str, NDArray[np.float32]]:
         """Return several scores of the same inputs, `{name: [n]}`, in one pass; all of `scoring.names` unless given."""
         names = self.scoring.names if names is None else names
@@ -232,12 +240,13 @@ class Detector:
 
     def _answers(self, evidence: Tensor, features: Tensor, names: Sequence[str] = ()) -> dict[str, Tensor]:
         """Return scores (the one that decides, or those named), and what the members together and each alone think."""
-        best = torch.stack([self.model.log_probabilities(member[None]) for member in evidence], dim=1).max(dim=-1)
+        alone = self.model.log_probabilities(evidence.flatten(0, 1)[None]).unflatten(0, evidence.shape[:2])
+        best = alone.max(dim=-1)
         answers = {"log_probabilities": self.model.log_probabilities(evidence)}
-        answers |= {"member_labels": best.indices, "member_log_probabilities": best.values}
+        answers |= {"member_labels": best.indices.T, "member_log_probabilities": best.values.T}
         return answers | self.scoring.scores(evidence, features, names or [self.scoring.name])
 
-    def predict(self, inputs: Array, batch_size: int = 512) -> Predictions:
+    def predict(self, inputs: Array, batch_size: int | None = None) -> Predictions:
         """Return label, probabilities, score, p-value and decision for each raw input; needs calibration."""
         decision = self._calibrated()
         found = self._collected(inputs, self.layer_for(self.scoring.name), self._answers, batch_size)

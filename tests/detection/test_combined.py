@@ -129,6 +129,14 @@ def test_scores_that_differ_by_rounding_alone_are_all_alike():
     assert float(high - low) < 0.05
 
 
+def test_scores_up_to_the_last_unnoticed_one_are_as_good_as_that_one() -> None:
+    reference, scores = two_scores(300, 0), two_scores(200, 1, strange=1.0)
+    tail = TailProbability(reference["density"], beyond=FAR)
+    inexact = scores["density"].clamp_min(tail.unnoticed)
+    assert 20 < (inexact > scores["density"]).sum() < 180
+    assert torch.equal(tail.surprise(inexact), tail.surprise(scores["density"]))
+
+
 def test_a_far_score_counts_only_beyond_most_known_inputs() -> None:
     reference = two_scores(1000, 0)
     combined, entropy = CombinedScore(reference, far={"density": FAR}), CombinedScore({"entropy": reference["entropy"]})

@@ -42,6 +42,11 @@ class TailProbability:
         whole = (self.knots[-1] - self.knots[0]) / self.surprises[-1]
         self.scale = torch.where(upper[-1] > upper[0], (upper[1:] - upper[0]).mean(), whole).clamp_min(gap)
 
+    @property
+    def unnoticed(self) -> float:
+        """The largest knot of no surprise in excess of `beyond`: the exact value of a smaller score does not matter."""
+        return float(self.knots[self.surprises <= self.beyond][-1])
+
     def surprise(self, scores: Tensor) -> Tensor:
         """Compute −log p: ≥ 0, continuous, and rising beyond the largest reference score."""
         query = as_floating(scores, "scores")

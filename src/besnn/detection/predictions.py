@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +65,9 @@ class Predictions:
         """Return the labels that each input may have, the most probable first."""
         order = np.argsort(-self.probabilities, axis=1, kind="stable")
         inside = np.take_along_axis(self.label_sets, order, axis=1)
-        return [[class_names[index] for index in row[held]] for row, held in zip(order, inside, strict=True)]
+        names = [class_names[index] for index in order[inside].tolist()]  # of all rows, one after the other
+        ends = inside.sum(axis=1).cumsum().tolist()
+        return [names[start:end] for start, end in pairwise([0, *ends])]
 
     def control_fdr(self, q: float) -> "Predictions":
         """Return the same predictions with the flags of `benjamini_hochberg`: on average at most a share q of them is false.

@@ -45,20 +45,28 @@ class ScoreSet:
             return self.evidence_scores[name](evidence)
         if name in self.densities:
             return self.densities[name].score(features)
-        assert self.combined is not None
-        return self.combined.score({part: self.score(evidence, features, part) for part in self.combined.tails})
+        return self._combined(evidence, features, {})
 
     def scores(self, evidence: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
         """Compute several scores as `score` does, `{name: [batch]}`; `combined` shares its parts with the others."""
         found = {name: self.score(evidence, features, name) for name in names if name != COMBINED}
         if COMBINED in names:
             self._checked(COMBINED)
-            assert self.combined is not None
-            parts = {
-                part: found[part] if part in found else self.score(evidence, features, part) for part in self.combined.tails
-            }
-            found[COMBINED] = self.combined.score(parts)
+            found[COMBINED] = self._combined(evidence, features, found)
         return found
+
+    def _combined(self, evidence: Tensor, features: Tensor, found: Mapping[str, Tensor]) -> Tensor:
+        """Combine the parts, of which some may have been found already; where a part does not count, it may be inexact."""
+        assert self.combined is not None
+        parts = {}
+        for part, tail in self.combined.tails.items():
+            if part in found:
+                parts[part] = found[part]
+            elif tail.beyond and part in self.densities:
+                parts[part] = self.densities[part].score_beyond(features, tail.unnoticed)
+            else:
+                parts[part] = self.score(evidence, features, part)
+        return self.combined.score(parts)
 
     def keep(self, name: str) -> "ScoreSet":
         """Return the same scores deciding by `name`, without the densities that this score does not need."""

@@ -55,6 +55,14 @@ class TestEveryDensity:
         scores = density.score(features(60, 1))
         assert torch.equal(copy.deepcopy(density).score(features(60, 1)), scores)
 
+    def test_scores_beyond_a_limit_are_exact(self, name: str) -> None:
+        density, batch = fitted(name), features(200, 1)
+        exact = density.score(batch)
+        limit = float(exact.median())
+        found = density.score_beyond(batch, limit)
+        assert torch.equal(found[exact > limit], exact[exact > limit])
+        assert found[exact <= limit].max() <= limit
+
     def test_scores_each_input_by_itself(self, name: str) -> None:
         density, batch = fitted(name), features(20, 1)
         one_by_one = torch.cat([density.score(batch[:, [row]]) for row in range(20)])

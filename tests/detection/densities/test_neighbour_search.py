@@ -177,3 +177,14 @@ def test_coarse_products_are_chosen_where_the_hardware_multiplies_them(
     assert fast_types(torch.device("cpu")) == expected
     assert fast_types(torch.device("cuda")) == (torch.float16,)
     assert fast_types(torch.device("mps")) == (torch.float32,)
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_queries_said_to_be_within_a_distance_are(k: int) -> None:
+    queries, rows = clustered(200, 8, 0), clustered(300, 8, 1)
+    search, exact = NeighbourSearch(rows), brute_force(queries, rows, k)
+    for squared in exact[:5].tolist():  # at exactly such a distance rounding decides
+        near = search.within(queries, k, squared)
+        assert not (near & (search.kth_squared_distance(queries, k) > squared)).any()
+    assert search.within(queries, k, 1.5 * float(exact.max())).float().mean() > 0.9
+    assert not search.within(queries, k, 0.0).any()

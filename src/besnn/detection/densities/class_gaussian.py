@@ -18,11 +18,12 @@ SHARED_ROWS = 0.1
 
 
 class _Prepared(NamedTuple):
-    """What scoring needs, in float64; whitened means are grouped by covariance, of which there is one, or one per class."""
+    """What scoring needs, in float64; classes are grouped by covariance, of which there is one, or one per class."""
 
-    centre: Tensor  # [members, 1, d]
-    whitening: Tensor  # L⁻¹, [members, covariances, d, d]
-    means: Tensor  # [members, covariances, classes of each, d]
+    centre: Tensor  # of all classes, [members, 1, d]
+    whitening: Tensor  # L⁻ᵀ of all covariances side by side, so that one product whitens by all, [members, d, covariances · d]
+    origins: Tensor  # of each group, its centre whitened, [members, covariances · d]
+    means: Tensor  # whitened, from the origin of their group, [members, covariances, classes of each, d]
     constants: Tensor  # of the log-densities, [members, covariances]
 
 
@@ -71,14 +72,14 @@ class ClassGaussianDensity(Density):
         """Score features `[members, batch, d]` as `[batch]`; the Gaussians move to their device and stay there."""
         gaussians = self._on(features)
         centred = features.double() - gaussians.centre
-        members = zip(centred, gaussians.whitening, gaussians.means, gaussians.constants, strict=True)
+        members = zip(centred, *gaussians[1:], strict=True)
         score = torch.stack([_smallest_surprise(*member) for member in members]).mean(dim=0)
         return score.to(torch.promote_types(features.dtype, torch.float32))
 
     def whitened(self, features: Tensor) -> Tensor:
         """Return features `[members, n, d]` from the mean of the classes, in units of the first covariance, in float32."""
         gaussians = self._on(features)
-        return ((features.double() - gaussians.centre) @ gaussians.whitening[:, 0].mT).float()
+        return ((features.double() - gaussians.centre) @ gaussians.whitening[..., : features.shape[2]]).float()
 
     def _on(self, features: Tensor) -> _Prepared:
         means, factors = self._fitted()
@@ -188,12 +189,17 @@ def _prepare(means: Tensor, factors: Tensor) -> _Prepared:
     centre = means.mean(dim=1, keepdim=True)
     whitening = torch.linalg.solve_triangular(factors, torch.eye(means.shape[2]).to(factors), upper=False)
     white = (means - centre).unflatten(1, (factors.shape[1], -1)) @ whitening.mT
+    origins = white.mean(dim=2, keepdim=True)
     constants = factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1) + means.shape[2] * math.log(2 * math.pi) / 2
-    return _Prepared(centre, whitening, white, constants)
+    return _Prepared(centre, whitening.flatten(1, 2).mT.contiguous(), origins.flatten(1), white - origins, constants)
 
 
-def _smallest_surprise(centred: Tensor, whitening: Tensor, means: Tensor, constants: Tensor) -> Tensor:
+def _smallest_surprise(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
     """Return min_c −log N(x; μ_c, LLᵀ) `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
-    white = centred @ whitening.mT  # [1 or classes, batch, d]
-    squared = white.square().sum(dim=-1, keepdim=True) - 2 * white @ means.mT + means.square().sum(dim=-1)[:, None]
-    return (squared / 2 + constants[:, None, None]).amin(dim=(0, 2))
+    white = torch.addmm(-origins, centred, whitening).unflatten(1, (len(means), -1))  # [batch, covariances, d]
+    squared = white.square().sum(dim=-1)
+    if means.shape[1] > 1:  # a single mean is the origin
+        products = torch.einsum("bgd,gcd->bgc", white, means)
+        squared = squared + (means.square().sum(dim=-1) - 2 * products).amin(dim=-1)
+    smallest: Tensor = (squared / 2 + constants).amin(dim=1)
+    return smallest

@@ -62,6 +62,10 @@ class Density(ABC):
         Exported graphs trace it. If ONNX lacks an operation, use another while `torch.compiler.is_exporting()`.
         """
 
+    def score_beyond(self, features: Tensor, limit: float) -> Tensor:
+        """Score as `score` does, but instead of a score up to the limit it may return the limit, if that is faster."""
+        return self.score(features)
+
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """Return tensors on the CPU from which `from_state` restores the density."""
@@ -86,6 +90,10 @@ class LayerDensity(Density):
     def score(self, features: Tensor) -> Tensor:
         """Score features `[members, batch, d]` as `[batch]`."""
         return self.density.score(self._selected(features))
+
+    def score_beyond(self, features: Tensor, limit: float) -> Tensor:
+        """Score features `[members, batch, d]` as `[batch]`, exactly above the limit."""
+        return self.density.score_beyond(self._selected(features), limit)
 
     def _selected(self, features: Tensor) -> Tensor:
         return features[..., self.first : self.first + self.width]

@@ -1,6 +1,6 @@
 """Nearest neighbours: an input is unusual where training features are far away."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, Self, get_args
 
 import torch
@@ -78,19 +78,36 @@ class NearestNeighbourDensity(Density):
 
     def score(self, features: Tensor) -> Tensor:
         """Score features `[members, batch, d]` as `[batch]`; the stored rows move to their device and stay there."""
-        codes, _ = self._fitted()
-        check_same_layer(features, members=codes.shape[0], dimension=codes.shape[2])
-        if self._rows.device != features.device:
-            self._rows, self._searches = self._rows.to(features.device), []
-        queries = _in_metric(features, self.metric)
+        queries = self._queries(features)
         squared = self._squared_by_product(queries) if torch.compiler.is_exporting() else self._squared(queries)
         # Between unit vectors the squared distance is 2 (1 − cos).
         return (squared / 2 if self.metric == "cosine" else squared.sqrt()).mean(dim=0)
 
+    def score_beyond(self, features: Tensor, limit: float) -> Tensor:
+        """Score features `[members, batch, d]` as `[batch]`; what is surely near gets the limit, and is not measured."""
+        queries = self._queries(features)
+        squared = 2 * limit if self.metric == "cosine" else max(limit, 0.0) ** 2
+        near = torch.stack([search.within(own, self.k, squared) for search, own in self._members(queries)])
+        far = (~near.all(dim=0)).nonzero()[:, 0]
+        score = queries.new_full(queries.shape[1:2], limit)
+        score[far] = self.score(features[:, far])
+        return score
+
+    def _queries(self, features: Tensor) -> Tensor:
+        codes, _ = self._fitted()
+        check_same_layer(features, members=codes.shape[0], dimension=codes.shape[2])
+        if self._rows.device != features.device:
+            self._rows, self._searches = self._rows.to(features.device), []
+        return _in_metric(features, self.metric)
+
+    def _members(self, queries: Tensor) -> Iterable[tuple[NeighbourSearch, Tensor]]:
+        """Return the search among the rows of each member with its queries."""
+        self._searches = self._searches or [NeighbourSearch(rows) for rows in self._rows]
+        return zip(self._searches, queries, strict=True)
+
     def _squared(self, queries: Tensor) -> Tensor:
         """Return the squared distances `[members, batch]` of queries `[members, batch, d]` to their k-th neighbours."""
-        self._searches = self._searches or [NeighbourSearch(rows) for rows in self._rows]
-        members = zip(self._searches, queries, strict=True)
+        members = self._members(queries)
         return torch.stack([search.kth_squared_distance(own, self.k) for search, own in members])
 
     def _squared_by_product(self, queries: Tensor) -> Tensor:

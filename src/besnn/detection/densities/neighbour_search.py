@@ -72,6 +72,13 @@ class Estimates(NamedTuple):
         value = self.offset + distance.square() / 2 + SLACK * self.error
         return value + SLACK * self.rounding * value.abs()
 
+    def smallest(self, squared: Tensor, d: int) -> Tensor:
+        """Return the smallest value of a row whose Σ(q − r)² of d numbers is computed as more than `squared`."""
+        least = (squared * (1 - (d + 8) * EXACT.eps) - d * EXACT.tiny).clamp(min=0)
+        distance = (self.scale * least.sqrt() - self.blur).clamp(min=0)
+        value = self.offset + distance.square() / 2 - SLACK * self.error
+        return value - SLACK * self.rounding * value.abs()
+
 
 class _Sizes(NamedTuple):
     """Of vectors: norm and half its square, and bounds on the error of the coarse vector and of the coarse half."""
@@ -277,6 +284,19 @@ class NeighbourSearch:
             result[unsettled] = self._by_estimates(few, k, dtype) if dtype else self._by_differences(few, k)
         return result
 
+    def within(self, queries: Tensor, k: int, squared: float) -> Tensor:
+        """Return `[batch]` whether `kth_squared_distance` is certainly at most `squared`, which estimates alone often tell."""
+        estimator = self._estimator(self._types[0])
+        block = rows_at_once(queries.device, estimator.bytes_per_query)
+        limit = queries.new_tensor(squared)
+        found = [limit.new_empty(0, dtype=torch.bool)]
+        for part in queries.split(block) if len(queries) else ():
+            estimates = estimator(part)
+            _, nearest = _grouped(estimates.values, k)
+            near = nearest < estimates.smallest(limit, queries.shape[1])[:, None]
+            found.append(near.sum(dim=1) >= k)
+        return torch.cat(found)
+
     def _judge_codes(self, asked: int, left_open: int) -> None:
         """Drop codes that leave most queries open and so cost more than they save; a few unusual inputs do not count."""
         self._asked, self._left_open = self._asked + asked, self._left_open + left_open
@@ -339,11 +359,8 @@ def _candidates(estimates: Estimates, k: int) -> tuple[Tensor, Tensor, Tensor, T
     The fourth tensor, `[queries]`, says which queries have all their candidates; the others have none.
     """
     values = estimates.values
-    group = GROUP if values.is_cuda else GROUP // 2  # for CPUs more groups are cheaper than larger ones
-    while group > 1 and values.shape[1] < group * GROUPS_PER_NEIGHBOUR * k:
-        group //= 2
-    grouped = values.unflatten(1, (group, -1))  # a group takes columns at equal intervals, so that similar rows spread
-    nearest = grouped.view(SORTABLE[values.dtype]).amin(dim=1).view(values.dtype).to(estimates.error.dtype)
+    grouped, nearest = _grouped(values, k)
+    nearest = nearest.to(estimates.error.dtype)
     limit = _kth_at_most(nearest, k)
     limit = limit + estimates.margin(limit)
     settled = limit.isfinite() & ((nearest <= limit[:, None]).sum(dim=1) <= k + MOST_SPARE)
@@ -356,6 +373,20 @@ def _candidates(estimates: Estimates, k: int) -> tuple[Tensor, Tensor, Tensor, T
     settled &= (k <= count) & (count <= k + MOST_SPARE)
     kept = settled[query].nonzero()[:, 0]
     return query[kept], row[kept], value[kept], settled
+
+
+def _grouped(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return estimates `[b, columns]` in groups, `[b, members of each, groups]`, and the nearest of each, `[b, groups]`."""
+    group = GROUP if values.is_cuda else GROUP // 2  # for CPUs more groups are cheaper than larger ones
+    while group > 1 and values.shape[1] < group * GROUPS_PER_NEIGHBOUR * k:
+        group //= 2
+    grouped = values.unflatten(1, (group, -1))  # a group takes columns at equal intervals, so that similar rows spread
+    sortable = values.view(SORTABLE[values.dtype])
+    if values.is_cuda:
+        return grouped, sortable.unflatten(1, (group, -1)).amin(dim=1).view(values.dtype)
+    while group > 1:  # halves, because on CPUs `amin` is slow where few groups leave it short rows
+        sortable, group = torch.minimum(*sortable.chunk(2, dim=1)), group // 2
+    return grouped, sortable.view(values.dtype)
 
 
 def _kth_at_most(nearest: Tensor, k: int) -> Tensor:

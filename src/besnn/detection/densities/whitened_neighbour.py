@@ -37,6 +37,10 @@ class WhitenedNeighbourDensity(Density):
         """Score features `[members, batch, d]` as `[batch]`."""
         return self._neighbours.score(self._gaussian.whitened(features))
 
+    def score_beyond(self, features: Tensor, limit: float) -> Tensor:
+        """Score features `[members, batch, d]` as `[batch]`, exactly above the limit."""
+        return self._neighbours.score_beyond(self._gaussian.whitened(features), limit)
+
     def state(self) -> dict[str, Tensor]:
         """Return the covariance and the stored rows."""
         return {f"gaussian/{name}": value for name, value in self._gaussian.state().items()} | self._neighbours.state()
