@@ -13,6 +13,8 @@ from besnn.model import Preprocessing
 from besnn.serve.drift import Traffic
 from besnn.serve.settings import Settings
 
+torch.set_num_threads(1)  # the tensors are tiny
+
 REPETITIONS = 1000
 SMALLEST = {0.01: 99, 0.05: 19, 0.2: 4}
 """The smallest calibration sets: with one input fewer, the rate is refused (tests/detection/test_conformal.py)."""
@@ -48,11 +50,10 @@ def test_false_alarms_follow_the_exact_law(alpha: float, detector: Detector) -> 
     assert counts.mean() / 100 <= alpha + 4 * law.std() / 100 / math.sqrt(REPETITIONS)
 
 
-@pytest.mark.parametrize("alpha", SMALLEST)
-def test_ties_only_lower_the_rate(alpha: float, detector: Detector) -> None:
+def test_ties_only_lower_the_rate(detector: Detector) -> None:
     pool = np.random.default_rng(0).integers(0, 40, (400, 1)).astype(np.float32) / 40
     assert len(np.unique(detector.score(pool))) <= 40
-    assert 0 < false_alarms(detector, pool, alpha).mean() / 100 < alpha
+    assert 0 < false_alarms(detector, pool, alpha=0.2).mean() / 100 < 0.2
 
 
 def test_few_streams_without_drift_ever_raise_the_alarm(detector: Detector) -> None:

@@ -74,7 +74,8 @@ def _rewritten(content: bytes, name: str) -> bytes:
             root, _, path = entry.filename.partition("/")
             if path.startswith("extra/"):
                 continue
-            new.writestr(f"{root}/{path}", _checked_entry(path, old.read(entry), name))
+            undated = zipfile.ZipInfo(f"{root}/{path}")  # the same network, the same bytes
+            new.writestr(undated, _checked_entry(path, old.read(entry), name))
     return target.getvalue()
 
 
