@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from besnn.layers import (
-    BatchEnsembleLayer,
     BatchEnsembleLinear,
     batch_ensemble,
     fast_parameters,
@@ -15,6 +14,7 @@ from besnn.layers import (
     normal,
     tile,
 )
+from besnn.layers.layer import BatchEnsembleLayer
 from tests.layers.conftest import NETWORKS
 
 MEMBERS = 3

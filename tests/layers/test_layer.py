@@ -14,7 +14,6 @@ from besnn.layers import (
     BatchEnsembleConv2d,
     BatchEnsembleConv3d,
     BatchEnsembleConvTranspose2d,
-    BatchEnsembleLayer,
     BatchEnsembleLinear,
     MemberBatchNorm1d,
     batch_ensemble,
@@ -25,6 +24,7 @@ from besnn.layers import (
     ones,
     tile,
 )
+from besnn.layers.layer import BatchEnsembleLayer
 
 MEMBERS = 3
 

@@ -10,17 +10,10 @@ from torch import fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from besnn.errors import InputError
-from besnn.layers import (
-    BatchEnsembleConv2d,
-    BatchEnsembleLayer,
-    BatchEnsembleLinear,
-    WithLayerOutputs,
-    batch_ensemble,
-    find_layer,
-    fold,
-    tile,
-)
+from besnn.layers import BatchEnsembleConv2d, BatchEnsembleLinear, batch_ensemble, fold, tile
+from besnn.layers.folding.fold import WithLayerOutputs, find_layer
 from besnn.layers.folding.folded_layers import FoldedLinear
+from besnn.layers.layer import BatchEnsembleLayer
 from besnn.model import cifar_resnet18, convnet, mlp
 
 MEMBERS = 3
