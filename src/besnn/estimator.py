@@ -52,7 +52,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return tags
 
 
-class BESNNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+class BESNNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]  # the same
     """A classifier that says when it does not know: a BE-SNN, calibrated on rows that it holds out itself.
 
     Inputs are a table `[n, d]`, or images `[n, c, h, w]`, `[n, h, w, c]` or `[n, h, w]` with integers from 0 to

@@ -168,6 +168,7 @@ def first_block(  # pragma: no cover - tests run it in another process
 
 
 if triton is not None:  # pragma: no cover - tests run it in another process
+    # Every `type: ignore` below: Triton's decorator has no types, and a kernel's arguments are pointers and numbers of its own.
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _own_channels(group, channels, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
