@@ -7,13 +7,19 @@ FULL := $(VENV)/.full
 # Most installed modules are never imported: those that are get compiled then, once.
 export PYTHONDONTWRITEBYTECODE :=
 export NO_MKDOCS_2_WARNING := 1
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+LOCKED := $(PIP) --no-deps --require-hashes -r
+# The blocks of the lock that belong to torch's build for CUDA, or all the others.
+BLOCKS := awk '/^[^ ]/ {cuda = /^(nvidia|cuda)-/} cuda == wanted'
+# torch has a build that PyPI does not: for CPUs, CPython 3.11 and Linux on x86-64.
+TORCH := 2.13.0
+CPU_TORCH := sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
 PACKAGE := $(shell find src -type f -not -name '*.pyc') pyproject.toml
 REST := $(shell find tests benchmarks experiments examples docs results -type f -not -name '*.pyc') README.md
 
 BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
 
-.PHONY: demo test docs gallery bench lint types unit browser format release audit clean install
+.PHONY: demo test docs gallery bench lint types unit browser format lock release audit clean install
 
 install: $(FULL)
 
@@ -21,15 +27,34 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "besnn needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 
-# What a user gets: the library and the command line.
-$(BASE): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e .
+# What a user gets, the library and the command line, in the versions of the lock.
+$(BASE): pyproject.toml requirements.lock | $(BIN)/python
+	grep == requirements.lock | tr -d '\\' > $(VENV)/constraints.txt
+	$(PIP) -c $(VENV)/constraints.txt -e .
 	touch $@
 
-# The same with the extras and the development tools.
-$(FULL): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[serve,ray,onnx,dev]'
+# The same with the extras and the development tools: exactly the files whose hashes are in the lock. With hashes, pip would
+# prefer PyPI's torch to a build for this machine, so it comes first and its hash is looked up.
+$(FULL): pyproject.toml requirements.lock | $(BIN)/python
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(VENV)/torch torch==$(TORCH)
+	grep -q "$$(sha256sum $(VENV)/torch/torch-*.whl | cut -d ' ' -f 1)" requirements.lock
+	$(PIP) --no-deps $(VENV)/torch/torch-*.whl
+	rm -r $(VENV)/torch
+	$(BLOCKS) wanted=0 requirements.lock > $(VENV)/requirements.txt
+	$(LOCKED) $(VENV)/requirements.txt
+	$(BLOCKS) wanted=1 requirements.lock > $(VENV)/cuda.txt
+	! grep -qE '^Requires-Dist: (nvidia|cuda)-' $(VENV)/lib/python*/site-packages/torch-*/METADATA || $(LOCKED) $(VENV)/cuda.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check
 	touch $(BASE) $@
+
+# Resolves all versions but torch's anew; commit the lock once `make test` passes with it.
+lock: $(BIN)/python
+	$(PIP) uv
+	echo torch==$(TORCH) > $(VENV)/constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11.7 --generate-hashes --upgrade --quiet \
+		--no-annotate --custom-compile-command "make lock" -c $(VENV)/constraints.txt -o requirements.lock
+	sed -i 's/^torch==.*/&\n    --hash=$(CPU_TORCH) \\/' requirements.lock
 
 # Runs again only if the package has changed.
 demo: demo/summary.txt
@@ -86,11 +111,11 @@ release: $(FULL)
 	$(BIN)/python -m benchmarks sbom dist/besnn.cdx.json
 	cd dist && sha256sum * > SHA256SUMS
 
-# Known weaknesses of the versions in constraints.txt; fails, too, where PyPI cannot be asked about one of them.
+# Known weaknesses of the versions in requirements.lock; fails, too, where PyPI cannot be asked about one of them.
 audit: $(BIN)/python
 	$(BIN)/python -m venv $(VENV)/.audit
 	$(VENV)/.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(VENV)/.audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
+	$(VENV)/.audit/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip --strict
 
 clean:
 	rm -rf $(VENV) demo dist site
