@@ -243,6 +243,43 @@ class TestMirrorImages:
         torch.testing.assert_close(features, in_turn(*(by_hand(model, view, ["1", "3"]) for view in (x, x.flip(3)))))
 
 
+class TestCpuPath:
+    """Convolutions by oneDNN's fused operation, beside the plain network."""
+
+    @pytest.fixture
+    def network(self):
+        torch.manual_seed(0)
+        model = BESNN(fashion_convnet(widths=(16, 4, 4)), 3, 256, members=2, noise_dim=4, hidden_dim=8).eval()
+        return InferenceNetwork(model, Preprocessing((1, 28, 28), torch.tensor([70.0]), torch.tensor([90.0])), "trunk.3+trunk")
+
+    @pytest.fixture
+    def raw(self):
+        return torch.randint(0, 256, (5, 1, 28, 28), dtype=torch.uint8)
+
+    @torch.no_grad()
+    def test_is_fused_and_equal(self, network, raw):
+        got, expected = network(raw), network.outputs(raw, network.extractors)
+        assert any(isinstance(module, ConvReLU) for packed in network._packed for module in packed.modules())
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+        assert {id(each) for packed in network._packed for each in packed.parameters()} <= {*map(id, network.parameters())}
+
+    @torch.no_grad()
+    def test_copies_are_fused_too(self, network, raw):
+        expected = network(raw)
+        copied = copy.deepcopy(network)
+        assert all(torch.equal(*pair) for pair in zip(copied(raw), expected, strict=True))
+
+    @torch.no_grad()
+    def test_is_not_used_if_it_gives_different_results(self, network, raw, monkeypatch):
+        monkeypatch.setattr(ConvReLU, "forward", lambda self, x: 1.1 * torch.relu(self.conv(x)))
+        assert torch.equal(network(raw)[0], network.outputs(raw, network.extractors)[0])
+        assert network._packed == ()
+
+    def test_with_gradients_the_plain_network_runs(self, network, raw):
+        network(raw)
+        assert network._packed is None
+
+
 class TestGpuPath:
     """The GPU path on a CPU: the same modules, with plain PyTorch instead of the kernels."""
 

@@ -14,7 +14,7 @@ from besnn.errors import InputError
 from besnn.layers import batch_ensemble, fold, members_of, mirror_views, ones, tile
 from besnn.layers.folding.fold import WithLayerOutputs
 from besnn.layers.folding.folded_layers import FoldedLinear
-from besnn.layers.folding.fuse import MemberStreams, fuse
+from besnn.layers.folding.fuse import ConvReLU, MemberStreams, Pool, fuse, fuse_for_cpu
 from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
 from besnn.model.feature_layers import INPUTS, OUTPUT, PIXELS, by_member, inner_layers, layer_features, layer_names
 from besnn.model.pixel_statistics import pixel_statistics
@@ -23,19 +23,22 @@ from besnn.model.protocol import OODClassifier
 
 _logger = logging.getLogger(__name__)
 CPU_IMAGES = 32
-"""Images per pass on a CPU: so few that what a layer writes is still in the cache when the next layer reads it."""
+"""Images per pass and thread on a CPU: so few that what a layer writes is still in the cache when the next layer reads it."""
 GPU_TYPE = torch.bfloat16
 """The dtype of convolutions and matrix products on a GPU; everything else, and the evidence, is float32."""
+ROUNDING = {True: 0.05, False: 1e-3}
+"""Relative differences that are far more than products in `GPU_TYPE`, or in float32, may bring about."""
 
 
 class InferenceNetwork(nn.Module):
     """From raw inputs to evidence and features: those of Φ, or of named layers.
 
     Batch-ensemble layers are folded into plain weights per member, so the input is not copied for each member, unless some
-    members get mirror images. On a CPU, images pass in small batches that fit its cache. On a GPU, products are taken in
-    `GPU_TYPE`, and a shape of batch that recurs is recorded, with members in parallel, and replayed. With gradients enabled,
-    neither is done, nor for an `exact` model, whose own network runs. `layer` names layers of the feature extractor, see
-    `layer_groups`; None stands for its output, `inputs` for what goes in. The model's classes are frozen if they are not yet.
+    members get mirror images. On a CPU, images pass in small batches that fit its cache, through fused convolutions. On a GPU,
+    products are taken in `GPU_TYPE`, and a shape of batch that recurs is recorded, with members in parallel, and replayed. With
+    gradients enabled, none of this is done, nor for an `exact` model, whose own network runs. `layer` names layers of the
+    feature extractor, see `layer_groups`; None stands for its output, `inputs` for what goes in. The model's classes are frozen
+    if they are not yet.
 
     >>> from besnn.model import BESNN, two_moons_mlp
     >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4)
@@ -44,7 +47,8 @@ class InferenceNetwork(nn.Module):
     [[4, 5, 2], [4, 5, 32]]
     """
 
-    _fused: tuple[nn.Module, ...] | None  # not a part of the state
+    _fused: tuple[nn.Module, ...] | None  # for a GPU; not a part of the state
+    _packed: tuple[nn.Module, ...] | None  # for a CPU; likewise
 
     def __init__(self, model: OODClassifier, preprocessing: Preprocessing, layer: str | None = None) -> None:
         super().__init__()
@@ -76,8 +80,8 @@ class InferenceNetwork(nn.Module):
             with torch.cuda.device(raw.device):
                 evidence, features = self._replayed(raw)
         else:
-            batches = raw.split(CPU_IMAGES if raw.ndim == 4 else len(raw) or 1)
-            outputs = [self.outputs(batch, self.extractors) for batch in batches]
+            batches = raw.split(CPU_IMAGES * torch.get_num_threads() if raw.ndim == 4 else len(raw) or 1)
+            outputs = [self._on_cpu(batch) for batch in batches]
             evidence, features = (torch.cat(each, dim=1) for each in zip(*outputs, strict=True))
         return evidence, features
 
@@ -111,9 +115,14 @@ class InferenceNetwork(nn.Module):
         networks = len(self.extractors)
         return mirror_views(x, networks) if self.model.mirror and networks > 1 else [x] * networks
 
+    def _on_cpu(self, raw: Tensor) -> Outputs:
+        if raw.ndim == 4 and self._packed is None:
+            self._packed = self._fuse(raw, _for_cpu, half=False)
+        return self.outputs(raw, self._packed or self.extractors)
+
     def _on_gpu(self, raw: Tensor) -> Outputs:
         if self._fused is None:
-            self._fused = self._fuse(raw)
+            self._fused = self._fuse(raw, _for_gpu, half=True)
         return self.outputs(raw, self._fused or self.extractors, half=bool(self._fused))
 
     def _members_in_parallel(self, raw: Tensor) -> Outputs:
@@ -127,20 +136,20 @@ class InferenceNetwork(nn.Module):
             _logger.info("members are not recorded in parallel (%s: %s)", type(error).__name__, error)
             return self._graphs(network, example)
 
-    def _fuse(self, raw: Tensor) -> tuple[nn.Module, ...]:
-        """Return the extractors fused and in `GPU_TYPE`; none if that fails, or gives different results for some inputs."""
+    def _fuse(self, raw: Tensor, fused_form: Callable[[nn.Module], nn.Module], half: bool) -> tuple[nn.Module, ...]:
+        """Return the extractors fused, for products in `GPU_TYPE` or not; none if that fails or some inputs' results differ."""
         if self.preprocessing.mean.dtype != torch.float32:  # a model trained in double precision keeps its digits
             return ()
         expected = self.outputs(raw, self.extractors)
         try:
             with torch.inference_mode(False):  # the weights outlive this call
-                fused = tuple(_for_gpu(extractor) for extractor in self.extractors)
-            outputs = self.outputs(raw, fused, half=True)
+                fused = tuple(fused_form(extractor) for extractor in self.extractors)
+            outputs = self.outputs(raw, fused, half)
         except Exception as error:  # whatever is not available on this machine: the plain network runs
             _logger.info("the network is not fused (%s: %s)", type(error).__name__, error)
             return ()
-        pairs = zip(outputs, expected, strict=True)  # 5 % is far more than rounding to bfloat16 changes
-        return fused if all(bool((got - wanted).norm() <= 0.05 * wanted.norm()) for got, wanted in pairs) else ()
+        pairs = zip(outputs, expected, strict=True)
+        return fused if all(bool((got - wanted).norm() <= ROUNDING[half] * wanted.norm()) for got, wanted in pairs) else ()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._forget_recordings()  # they refer to weights that are about to move
@@ -148,7 +157,7 @@ class InferenceNetwork(nn.Module):
         return self
 
     def _forget_recordings(self) -> None:
-        self._fused = None
+        self._fused = self._packed = None
         self._graphs = CudaGraphs()
         self._replayed = Replayed(self._on_gpu, self._record)
 
@@ -165,6 +174,13 @@ def _for_inference(extractor: nn.Module, mirror: bool, *layers: str) -> nn.Modul
 
 def _observed(extractor: nn.Module, *layers: str) -> nn.Module:
     return WithLayerOutputs(extractor, *layers) if layers else extractor
+
+
+def _for_cpu(extractor: nn.Module) -> nn.Module:
+    """Return the extractor fused, with the same weights; itself if there is nothing to fuse."""
+    weights = {id(weight): weight for weight in (*extractor.parameters(), *extractor.buffers())}
+    fused = fuse_for_cpu(copy.deepcopy(extractor, weights)) if isinstance(extractor, fx.GraphModule) else extractor
+    return fused if any(isinstance(module, ConvReLU | Pool) for module in fused.modules()) else extractor
 
 
 def _for_gpu(extractor: nn.Module) -> nn.Module:
