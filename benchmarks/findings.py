@@ -32,6 +32,10 @@ class Setting:
     recipe: tuple[str, ...] = ()  # changes to the FashionMNIST recipe
     stored: int = 60_000  # training features that a density holds
     queries: int = 10_000  # features that it scores
+    files: int = 20_000  # images in a folder
+    classes: tuple[int, ...] = (10, 100, 1000)
+    sides: tuple[int, ...] = (32, 64, 128, 224)  # of images
+    rows: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)  # stored by a density
     side: int = 8192  # of the matrices that the machine's rate is measured with
     size: int = 2**31  # bytes of the copy that it is measured with
 
@@ -54,7 +58,7 @@ def full(device: torch.device) -> Setting:
     """Return the sizes that results are reported for; on a CPU the density scores only a fifth of the queries."""
     if device.type == "cuda":
         return Setting(device, rounds=50, warm_up=4, burst=10)
-    return Setting(device, rounds=5, warm_up=1, steps=8, queries=2_000, side=1024, size=2**27)
+    return Setting(device, rounds=5, warm_up=1, steps=8, queries=2_000, files=2_000, side=1024, size=2**27)
 
 
 def quick(device: torch.device) -> Setting:
@@ -72,6 +76,10 @@ def quick(device: torch.device) -> Setting:
         recipe=("method.noise_dim=8", "method.hidden_dim=16"),
         stored=500,
         queries=20,
+        files=6,
+        classes=(3, 5),
+        sides=(8, 16),
+        rows=(100, 200),
         side=64,
         size=2**16,
     )

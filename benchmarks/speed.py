@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from benchmarks.deciding import decide_many, decide_one, score_folder
 from benchmarks.documents import Table, bench_record
 from benchmarks.findings import Findings, Setting
+from benchmarks.growth import neighbours_by_rows, score_by_classes, score_by_pixels
 from benchmarks.memory import compare_files, peak_of_scoring
 from benchmarks.neighbours import find_neighbours
 from benchmarks.onnx_runtime import score_exported
@@ -16,14 +18,20 @@ from besnn.evaluation.result import method_name
 from besnn.training.record import hardware
 
 ROWS: dict[str, Callable[[Setting], Findings]] = {
+    "decision": decide_many,
+    "one-decision": decide_one,
+    "folder": score_folder,
     "scoring": score_many,
     "one-image": score_one,
     "scoring-samples": score_by_samples,
     "scoring-members": score_by_members,
+    "scoring-classes": score_by_classes,
+    "scoring-pixels": score_by_pixels,
     "export": score_exported,
     "training": train_steps,
     "training-samples": train_by_samples,
     "neighbours": find_neighbours,
+    "neighbours-rows": neighbours_by_rows,
     "memory": peak_of_scoring,
     "files": compare_files,
 }

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks.timing import Rates, Timing, Work, measure_rates, take_turns, work_of
+from besnn.layers.folding.fuse import ConvReLU
 
 CPU = torch.device("cpu")
 
@@ -14,7 +15,7 @@ CPU = torch.device("cpu")
 def test_median_and_quartiles():
     timing = Timing.of([5.0, 1.0, 3.0, 2.0, 4.0])
     assert (timing.seconds, timing.quartiles, timing.fastest, timing.rounds) == (3.0, (2.0, 4.0), 1.0, 5)
-    assert Timing.of([1.5]) == Timing(1.5, (1.5, 1.5), 1.5, 1)
+    assert Timing.of([1.5]) == Timing(1.5, (1.5, 1.5), 1.5, 1.5, 1)
 
 
 def test_takes_at_least_as_long_as_the_work():
@@ -48,6 +49,14 @@ def test_operations_of_a_convolution():
     with torch.no_grad():
         work = work_of(lambda: conv(x), x)
     assert work == Work(2 * 2 * 8 * 10 * 10 * 3 * 9, 2 * 3 * 10 * 10 * 4)
+
+
+def test_operations_of_a_fused_convolution():
+    conv, x = nn.Conv2d(4, 8, 3, padding=1, groups=2), torch.rand(2, 4, 10, 10)
+    fused = ConvReLU(conv)
+    fused.pack()
+    with torch.no_grad():
+        assert work_of(lambda: fused(x), x) == work_of(lambda: conv(x), x)
 
 
 def test_operations_of_a_gradient_within_a_gradient():

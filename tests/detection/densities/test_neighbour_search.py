@@ -27,9 +27,11 @@ def kth_nearest_squared_distance(queries: torch.Tensor, rows: torch.Tensor, k: i
 
 
 def assert_exact(queries: torch.Tensor, rows: torch.Tensor, k: int) -> None:
-    torch.testing.assert_close(
-        kth_nearest_squared_distance(queries, rows, k), brute_force(queries, rows, k), rtol=1e-6, atol=1e-37
-    )
+    expected = brute_force(queries, rows, k)
+    for few in (0, len(queries)):  # all at once, and one by one
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(neighbour_search, "FEW_QUERIES", few)
+            torch.testing.assert_close(kth_nearest_squared_distance(queries, rows, k), expected, rtol=1e-6, atol=1e-37)
 
 
 def by_estimates_alone(queries: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:

@@ -19,6 +19,7 @@ GPU_SHARE = 32  # temporaries take one part in this many of a GPU's memory
 GROUP = 32  # columns of which only the nearest is looked at first; a power of two
 GROUPS_PER_NEIGHBOUR = 4  # with this many groups for each of k, hardly two of the k nearest share one
 MOST_SPARE = 2048  # a query with this many candidates more than k needs better estimates
+FEW_QUERIES = 4  # so few are searched one by one, in far fewer operations
 ENOUGH_QUERIES = 1000  # to judge an estimator by
 # These types sort like floats from 0 up, and much faster on CPUs. Negative values all sort below; here they are 0 up to errors.
 SORTABLE = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
@@ -316,6 +317,8 @@ class NeighbourSearch:
             return queries.new_empty(0)
         estimator = self._estimator(dtype)
         block = rows_at_once(queries.device, estimator.bytes_per_query)
+        if len(queries) <= FEW_QUERIES:
+            return torch.cat([_measure_one(query, self.rows, k, estimator(query)) for query in queries.split(1)])
         return torch.cat([_measure_candidates(part, self.rows, k, estimator(part)) for part in queries.split(block)])
 
     def _by_differences(self, queries: Tensor, k: int) -> Tensor:
@@ -327,6 +330,18 @@ class NeighbourSearch:
             for part in queries.split(block)
         ]
         return torch.cat(distances).square().to(queries.dtype)
+
+
+def _measure_one(query: Tensor, rows: Tensor, k: int, estimates: Estimates) -> Tensor:
+    """Return the k-th squared distance of one query, `[1]`, by measuring all rows that may be so near; NaN if too many."""
+    values = estimates.values[0].to(estimates.error.dtype)
+    kth = values.topk(k, largest=False, sorted=False).values.amax()
+    limit = kth + estimates.margin(kth)
+    candidates = (values <= limit).nonzero()[:, 0]
+    if not limit.isfinite() or not k <= len(candidates) <= k + MOST_SPARE:
+        return query.new_full((1,), torch.nan)
+    squared = rows.index_select(0, candidates).sub_(query).square_().sum(dim=1)
+    return squared.topk(k, largest=False, sorted=False).values.amax()[None]
 
 
 def _measure_candidates(queries: Tensor, rows: Tensor, k: int, estimates: Estimates) -> Tensor:
