@@ -32,6 +32,7 @@ class Setting:
     recipe: tuple[str, ...] = ()  # changes to the FashionMNIST recipe
     stored: int = 60_000  # training features that a density holds
     queries: int = 10_000  # features that it scores
+    table_rows: tuple[int, int] = (10_000, 100_000)
     files: int = 20_000  # images in a folder
     classes: tuple[int, ...] = (10, 100, 1000)
     sides: tuple[int, ...] = (32, 64, 128, 224)  # of images
@@ -76,6 +77,7 @@ def quick(device: torch.device) -> Setting:
         recipe=("method.noise_dim=8", "method.hidden_dim=16"),
         stored=500,
         queries=20,
+        table_rows=(200, 300),
         files=6,
         classes=(3, 5),
         sides=(8, 16),

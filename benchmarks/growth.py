@@ -1,6 +1,7 @@
 """Rows on growth: as classes, pixels or stored features become more, time should grow no faster than the work."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -52,14 +53,14 @@ def neighbours_by_rows(setting: Setting) -> Findings:
     for rows in setting.rows:
         density = NearestNeighbourDensity(k=NEIGHBOUR).fit(torch.randn(1, rows, DIMENSIONS, device=setting.device))
         least = Work(2.0 * rows * QUERIES * DIMENSIONS, 4.0 * (rows + QUERIES) * DIMENSIONS).floor(setting.rates)
-        runs[f"{rows:,} stored"] = lambda density=density: density.score(queries), least
+        runs[f"{rows:,} stored"] = partial(density.score, queries), least
     return _time(f"{QUERIES} features against more and more, {DIMENSIONS} dimensions", "nearest-neighbour", runs, setting)
 
 
 def _with_floor(
     run: Callable[[Tensor], object], weights: torch.nn.Module, raw: Tensor, setting: Setting
 ) -> tuple[Callable[[], object], float]:
-    return lambda: run(raw), floor_of(lambda: run(raw), weights, raw, setting)
+    return partial(run, raw), floor_of(partial(run, raw), weights, raw, setting)
 
 
 def _time(work: str, method: str, runs: Mapping[str, tuple[Callable[[], object], float]], setting: Setting) -> Findings:

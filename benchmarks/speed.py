@@ -12,6 +12,7 @@ from benchmarks.memory import compare_files, peak_of_scoring
 from benchmarks.neighbours import find_neighbours
 from benchmarks.onnx_runtime import score_exported
 from benchmarks.scoring import MEMBERS, besnn_model, score_by_members, score_by_samples, score_many, score_one
+from benchmarks.table_speed import fit_and_score_tables
 from benchmarks.training import train_by_samples, train_steps
 from besnn.errors import InputError
 from besnn.evaluation.result import method_name
@@ -32,6 +33,7 @@ ROWS: dict[str, Callable[[Setting], Findings]] = {
     "training-samples": train_by_samples,
     "neighbours": find_neighbours,
     "neighbours-rows": neighbours_by_rows,
+    "tables": fit_and_score_tables,
     "memory": peak_of_scoring,
     "files": compare_files,
 }

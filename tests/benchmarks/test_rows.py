@@ -28,11 +28,12 @@ FIGURES = {  # how many each row times
     "training-samples": 2,
     "neighbours": 2,
     "neighbours-rows": 2,
+    "tables": 4,
     "memory": 0,
     "files": 0,
 }
 
-NO_FLOOR = {"neighbours": 1, "folder": 3}  # numbers of 8 bits, and files
+NO_FLOOR = {"neighbours": 1, "folder": 3, "tables": 4}  # numbers of 8 bits, files, and many steps
 
 
 @pytest.mark.parametrize("name", ROWS)
