@@ -48,9 +48,9 @@ class ConvReLU(nn.Module):
         """Lay out the weight anew, as oneDNN would for every call."""
         conv = self.conv
         if not isinstance(conv.padding, str):
-            geometry = [list(conv.padding), list(conv.stride), list(conv.dilation)]
+            padding, stride, dilation = list(conv.padding), list(conv.stride), list(conv.dilation)
             weight = conv.weight.detach().to_mkldnn()
-            self.packed = torch._C._nn.mkldnn_reorder_conv2d_weight(weight, *geometry, conv.groups)
+            self.packed = torch._C._nn.mkldnn_reorder_conv2d_weight(weight, padding, stride, dilation, conv.groups)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ConvReLU":
         """Copy the convolution and pack it anew: torch does not copy packed weights."""
