@@ -6,6 +6,7 @@ import pytest
 from besnn.cli.inspect import facts_of, in_words, measured_in_words
 from besnn.detector import Detector
 from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file, write_tensor_file
+from besnn.version import __version__
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--json", "-"], ["--json=-"]], ids=" ".join)
@@ -25,7 +26,7 @@ def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
     assert "be-snn, 2 members" in words
     assert "tables of 2 columns" in words
     assert "2: upper, lower" in words
-    assert "besnn 0." in words
+    assert f"besnn {__version__}" in words
     assert re.search(r"class spread [\d.e-]+ on average, [\d.e-]+ at least; entropy -[\d.]+ nats per dimension beside", words)
     assert re.search(
         r"members      two of them disagree on [\d.]+ % of known inputs and [\d.]+ % of made-up inputs; their", words
@@ -68,3 +69,10 @@ def test_class_features_that_are_too_narrow_are_mentioned():
     (line,) = measured_in_words({"class_features": features})
     assert line.endswith("entropy -3 nats per dimension beside -2 of the data, but less for 75 % of members and classes")
     assert measured_in_words({}) == []  # an earlier version's file
+
+
+def test_what_a_file_does_not_record_is_left_out(besnn, moons_model, tmp_path):
+    tensors, header = read_tensor_file(moons_model, MODEL_FILE)
+    header["provenance"] = {"date": "2026-11-19"}
+    write_tensor_file(tmp_path / "model.safetensors", MODEL_FILE, tensors, header)
+    assert besnn("inspect", tmp_path / "model.safetensors").out.splitlines()[-1] == "trained      2026-11-19"

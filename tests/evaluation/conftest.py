@@ -59,7 +59,7 @@ def evaluation_settings() -> dict[str, Any]:
             "eight and nine": answers(images[labels >= 8]),
             "scrambled": answers(generator.permuted(images[test], axis=1)),
         },
-        "provenance": {"seed": 0, "versions": {"besnn": "0.1.0"}, "argv": ["besnn", "evaluate"]},
+        "provenance": {"seed": 0, "versions": {"besnn": "1.0.0"}, "argv": ["besnn", "evaluate"]},
     }
 
 

@@ -23,7 +23,8 @@ def inspect(model: Model, json: Json = False) -> None:
     detector = load_detector(model)
     recipe = None if detector.recipe is None else detector.recipe.model_dump(mode="json")
     origin = detector.provenance
-    version, made = origin.get("versions", {}).get("besnn"), "wrapped" if "network" in origin else "trained"
+    made = {"": origin.get("date"), "besnn ": origin.get("versions", {}).get("besnn"), "commit ": origin.get("commit")}
+    recorded = ", ".join(f"{what}{value}" for what, value in made.items() if value)
     facts = {"file": str(model), "bytes": os.path.getsize(model), **facts_of(detector), "recipe": recipe, "provenance": origin}
     sentences = [
         f"{model} ({facts['bytes']:,} bytes)",
@@ -31,8 +32,7 @@ def inspect(model: Model, json: Json = False) -> None:
         *measured_in_words(origin.get("measured", {})),
         f"recipe       {'none: ' + origin.get('network', 'a network of its own') if recipe is None else recipe['name']}",
         f"data         {', '.join(origin.get('data', {})) or 'not recorded'}",
-        f"{made}      {origin.get('date', 'not recorded')}, besnn {version or 'not recorded'}, "
-        f"commit {origin.get('commit') or 'not recorded'}",
+        f"{'wrapped' if 'network' in origin else 'trained'}      {recorded or 'not recorded'}",
     ]
     announce(facts, sentences, as_json=json, quiet=False)
 

@@ -17,9 +17,10 @@ from besnn.errors import DataError, one_line
 from besnn.model import OODClassifier
 from besnn.recipe.config import Recipe
 from besnn.storage.files import whole_file
+from besnn.version import __version__
 
 CPU = torch.device("cpu")
-PACKAGES = ("besnn", "torch", "lightning", "numpy", "scikit-learn", "safetensors")
+PACKAGES = ("torch", "lightning", "numpy", "scikit-learn", "safetensors")
 
 
 def model_fields(model: OODClassifier, recipe: Recipe | None) -> dict[str, object]:
@@ -56,7 +57,7 @@ def provenance(data_hashes: dict[str, str], device: torch.device = CPU) -> dict[
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": source_commit(),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version(), "besnn": __version__} | {name: _version(name) for name in PACKAGES},
         "hardware": hardware(device),
         "data": data_hashes,
     }
