@@ -19,8 +19,8 @@ from besnn.cli.app import app
 ROOT = Path(__file__).parents[1]
 EXAMPLES = (
     *("first_steps", "wrap_and_decide"),  # notebooks
-    *("two_moons", "own_table", "own_images", "wrap_network", "false_alarm_rate", "label_sets", "drift_alarm"),
-    *("service_client", "onnx_runtime", "own_score"),
+    *("two_moons", "own_table", "own_images", "wrap_network", "false_alarm_rate", "label_sets", "why_flagged"),
+    *("drift_alarm", "service_client", "onnx_runtime", "ray_on_one_machine", "own_score"),
 )
 PACKAGES = re.findall(r"api/(besnn[\w.]*)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 NAMES = {
