@@ -1,6 +1,6 @@
 """A drift alarm on a stream that you can watch for as long as you like.
 
-The monitor bets that the stream is unlike the calibration data. The probability that it ever raises a false alarm is at most 1 %.
+The monitor bets that the stream is unlike the calibration data. The probability of ever raising a false alarm is at most 1 %.
 """
 
 import matplotlib.pyplot as plt

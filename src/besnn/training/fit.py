@@ -77,7 +77,7 @@ def fit_detector(
         feature_extractor: your own network instead of the recipe's backbone, trained or not, from a batch to
             `[batch, backbone.feature_dim]`; see docs/convert.md. Load the detector with `Detector.load(path, model)`.
         preprocessing: from raw inputs to the network's; unless given, inputs are standardised by the training data.
-        start: a trained detector to go on from, with the same recipe but for data and training; its classes come first.
+        start: a trained detector to continue from, with the same recipe except for data and training; its classes come first.
         fabric: devices and precision, from `make_fabric`; one device with the recipe's precision unless given.
         **options: `run_folder`, `resume`, `reporter`, `checkpoint_every`, `checkpoint_pause` and `plain_networks`; see
             `besnn.training.RunOptions`.
