@@ -40,7 +40,7 @@ def wrap(
     score: Annotated[str, option("NAME", "The score that decides; auto takes the best one on made-up outliers.")] = "auto",
     layer: Annotated[list[str] | None, option("NAME", "A layer to look at; repeatable. (default: found automatically)")] = None,
     mean: Annotated[str | None, option("NUMBERS", "Mean of pixels from 0 to 1, such as 0.5,0.4,0.4. (default: 0)")] = None,
-    std: Annotated[str | None, option("NUMBERS", "Their standard deviation, likewise. (default: 1)")] = None,
+    std: Annotated[str | None, option("NUMBERS", "Standard deviation of the same pixels. (default: 1)")] = None,
     size: Annotated[int | None, option("N", "Load images at this height and width. (default: the network's)")] = None,
     resize: Annotated[
         int | None, option("N", "Resize the shorter side to this and cut out the middle. (default: stretch images)")

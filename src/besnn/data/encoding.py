@@ -198,7 +198,7 @@ class Survey(Columns):
         return 0
 
     def rows(self, cells: pa.RecordBatch, labels: Sequence[Label] = ()) -> Rows:
-        """Look at cells; return as many rows without numbers."""
+        """Look at cells; return the same number of rows, without numbers."""
         for name, summary in self._summaries.items():
             own = cells.column(name)
             if pa.types.is_floating(own.type) and bool(np.isinf(to_numbers(own)).any()):

@@ -9,7 +9,7 @@ from besnn.detector import Detector
 from besnn.training.batches import Data, in_order, open_source
 
 BYTES = 2**22
-"""What the kept inputs may take at most, and their features likewise."""
+"""Most bytes that the kept inputs may take; their features may take as many again."""
 SIDE = 64
 """Larger images are kept as thumbnails of at most this many pixels per side."""
 

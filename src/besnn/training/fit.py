@@ -208,8 +208,8 @@ def _compared(method: str, accuracy: float, plain: float, inputs: int) -> str:
 def _of_one_class(recipe: Recipe) -> Recipe:
     """Return the recipe without what needs classes to tell apart: early stopping, a plain classifier to start from, and time.
 
-    One epoch settles the network's statistics. More of them only pull the features of the class together, and densities lose
-    what they tell unknown inputs by.
+    One epoch settles the network's statistics. More epochs only pull the features of the class together, until densities cannot
+    tell unknown inputs apart.
     """
     training = recipe.training.model_copy(update={"patience": None, "epochs": 1, "least_steps": 0})
     return recipe.model_copy(update={"training": training, "pretraining": None})

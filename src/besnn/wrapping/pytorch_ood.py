@@ -76,5 +76,5 @@ class FeatureDensity(Density):
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """Refuse likewise."""
+        """Refuse, for the same reason."""
         raise NotImplementedError

@@ -66,9 +66,9 @@ def wrap(
         class_names: by class index; the indices themselves unless given.
         preprocessing: from pixels to the network's inputs: torchvision transforms, timm's configuration, transformers' image
             processor, or a `besnn.model.Preprocessing`.
-        mean: instead of it, of pixels from 0 to 1, one number or one per channel.
-        std: likewise.
-        size: likewise, the side or the height and width that images are resized to.
+        mean: of pixels from 0 to 1, one number or one per channel. With `std` and `size` it takes the place of `preprocessing`.
+        std: of the same pixels, one number or one per channel.
+        size: the side, or the height and width, that images are resized to.
         layers: names of the layers to look at, `fc:input` for what goes into `fc`; found automatically unless given.
         score: `auto` for the best one on made-up outliers, or a name; `besnn.wrapping.score_names` lists them.
         delta: keep alpha with probability 1 − delta over the held-out inputs; see `besnn.detection.ConformalThreshold`.
@@ -181,7 +181,7 @@ def _split(data: Data, held_out: Array | Dataset | None, seed: int) -> Split:
     inputs = held_out.inputs if isinstance(held_out, Dataset) else as_numpy(held_out, "held_out")
     inputs = inputs if inputs.ndim == 4 else inputs.astype(np.float32)
     if len(inputs) < 4:
-        raise InputError(f"held_out holds {len(inputs)} inputs: pass some hundreds")
+        raise InputError(f"held_out holds {len(inputs)} inputs: pass a few hundred")
     labels = None
     if isinstance(held_out, Dataset) and set(held_out.class_names) <= set(data.class_names):
         labels = held_out.align_classes(data.class_names).labels
