@@ -34,9 +34,9 @@ def demo(
     output: Annotated[Path, option("FOLDER", "The folder to write to.", "--output", "-o")] = Path("demo"),
     quiet: Quiet = False,
 ) -> None:
-    """Show what besnn does on two small data sets, in a minute or two.
+    """Show what besnn does on two small data sets.
 
-    They need no download. The folder then holds two models, a picture and a report.
+    It takes a minute or two, and needs no download. The folder then holds two models, a picture and a report.
     """
     from besnn.demo import run_demo
 

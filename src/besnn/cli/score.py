@@ -54,7 +54,7 @@ def score(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say for every input which class it is and whether it is unknown.
+    """Say which class each input is, and whether it is unknown.
 
     The output has one row per input, in order: input, label, probability, score, p_value, is_ood, error, decision (known,
     unsure or unknown), label_set. Inputs are streamed, so there may be any number of them. An input that cannot be scored gets

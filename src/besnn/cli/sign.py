@@ -13,7 +13,7 @@ def sign(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Sign a model file with a secret key; loading it then needs the same key.
+    """Sign a model file with a secret key.
 
     The signature is MODEL.sig. If the environment variable BESNN_MODEL_KEY names the key file, every command and the service
     refuse a model without a valid signature. Sign a model again after training or calibrating it.

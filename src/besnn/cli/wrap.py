@@ -59,10 +59,10 @@ def wrap(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Turn a trained network into a calibrated detector; the network stays as it is.
+    """Turn a trained network into a calibrated detector.
 
-    Its scores are chosen and its threshold is set, without training. The guarantee holds for inputs like the held-out ones,
-    which the network must not have been trained on.
+    The network stays as it is: a score is chosen and a threshold is set, without training. The guarantee holds for inputs like
+    the held-out ones, which the network must not have been trained on.
     """
     from besnn.cli.loading import check_data, check_output
     from besnn.errors import InputError
