@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 LOCKED := $(PIP) --no-deps --require-hashes -r
 # The blocks of the lock that belong to torch's build for CUDA, or all the others.
 BLOCKS := awk '/^[^ ]/ {cuda = /^(nvidia|cuda)-/} cuda == wanted'
-# torch has a build that PyPI does not: for CPUs, CPython 3.11 and Linux on x86-64.
+# A build of torch that PyPI does not have: for CPUs, CPython 3.11 and Linux on x86-64.
 TORCH := 2.13.0
 CPU_TORCH := sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
 PACKAGE := $(shell find src -type f -not -name '*.pyc') pyproject.toml
@@ -48,7 +48,7 @@ $(FULL): pyproject.toml requirements.lock | $(BIN)/python
 	$(BIN)/python -m pip check
 	touch $(BASE) $@
 
-# Resolves all versions but torch's anew; commit the lock once `make test` passes with it.
+# Resolves all versions again, except torch's. Commit the lock once `make test` passes with it.
 lock: $(BIN)/python
 	$(PIP) uv
 	echo torch==$(TORCH) > $(VENV)/constraints.txt
@@ -111,7 +111,7 @@ release: $(FULL)
 	$(BIN)/python -m benchmarks sbom dist/besnn.cdx.json
 	cd dist && sha256sum * > SHA256SUMS
 
-# Known weaknesses of the versions in requirements.lock; fails, too, where PyPI cannot be asked about one of them.
+# Known vulnerabilities of the versions in requirements.lock. Also fails if PyPI cannot be asked about one of them.
 audit: $(BIN)/python
 	$(BIN)/python -m venv $(VENV)/.audit
 	$(VENV)/.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit

@@ -1,6 +1,6 @@
-"""A drift alarm on a stream: it may be watched for ever.
+"""A drift alarm on a stream that you can watch for as long as you like.
 
-The monitor bets against the stream being like the calibration data. It ever raises a false alarm with probability 1 % at most.
+The monitor bets that the stream is unlike the calibration data. The probability of ever raising a false alarm is at most 1 %.
 """
 
 import matplotlib.pyplot as plt

@@ -1,4 +1,4 @@
-"""Label sets and a largest error: known, unsure or unknown.
+"""Label sets and a limit on errors: known, unsure or unknown.
 
 An accepted input gets a set of labels that holds the right one with a stated probability. Two labels or more mean unsure.
 """

@@ -1,6 +1,6 @@
 """ONNX Runtime alone: an exported model without PyTorch or besnn.
 
-`besnn export moons.safetensors moons.onnx` writes the graph; `python onnx_runtime.py moons.onnx` asks it about three points.
+`besnn export moons.safetensors` writes moons.onnx; `python onnx_runtime.py moons.onnx` asks it about three points.
 """
 
 import json

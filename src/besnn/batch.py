@@ -54,7 +54,7 @@ class Tally:
     unsure: int = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Count scored rows in."""
+        """Add scored rows to the counts."""
         errors = [error for error in rows["error"].to_pylist() if error]
         unsure = pc.sum(pc.equal(rows["decision"], "unsure")).as_py() or 0
         self.merge(Tally(rows.num_rows, rows["is_ood"].true_count, len(errors), next(iter(errors), ""), unsure))
@@ -101,7 +101,7 @@ def score_file(
 def strangest_inputs(
     detector: "Detector", source: str, most: int, *, label: str = "label", data_dir: Path | None = None
 ) -> tuple[list[str], Inputs, int]:
-    """Return the names and inputs of the strangest inputs that are not `known`, at most so many, and how many there are."""
+    """Return the names and inputs of the strangest inputs that are not `known`, at most `most`, and how many there are."""
     kept: list[tuple[float, str, Inputs]] = []
     total = 0
     for batch in open_inputs(detector, source, label=label, data_dir=data_dir):

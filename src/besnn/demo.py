@@ -45,13 +45,13 @@ class Moons(NamedTuple):
 
 
 class SomeEpochs(Reporter):
-    """Reports every so many epochs in one line."""
+    """Reports every few epochs, in one line."""
 
     def __init__(self, tell: Say, every: int) -> None:
         self.tell, self.every = tell, every
 
     def epoch(self, row: Row) -> None:
-        """Report an epoch if its turn has come."""
+        """Report an epoch if it is one of these."""
         if row["epoch"] % self.every == 0:
             accuracy = f"{100 * row['validation_accuracy']:.0f} % of held-out data classified correctly"
             self.tell(f"  epoch {row['epoch']:.0f}: loss {row['loss']:.2f}, {accuracy}")

@@ -269,7 +269,7 @@ class Detector:
     def explain(self, inputs: Array, neighbours: int = 5, heat_map: bool = True) -> Explanation:
         """Say why each raw input is known, unsure or unknown; needs calibration.
 
-        Neighbours and surprises cost as much again as predictions. A heat map costs about 170 scores of the image.
+        Neighbours and surprises take as long again as predictions. A heat map takes about 170 scores of the image.
         """
         raw, predictions, examples = self._checked(inputs), self.predict(inputs), self.examples
         tails = self.scoring.combined.tails if self.scoring.combined and self.scoring.name == COMBINED else {}

@@ -48,7 +48,7 @@ ROUNDING = 1e-5  # of scores, relative to the largest
 class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True  # gaps are welcome
+        tags.input_tags.allow_nan = True  # gaps are allowed
         return tags
 
 
@@ -58,7 +58,7 @@ class BESNNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]  # the
     Inputs are a table `[n, d]`, or images `[n, c, h, w]`, `[n, h, w, c]` or `[n, h, w]` with integers from 0 to
     255 or floats in [0, 1]. A table is an array of numbers, or a frame of pandas, polars or Arrow, whose columns may also hold
     words, booleans and dates. NaN and null are gaps, which are learned as such; a word, or a gap in a column, that no training
-    row has is evidence of the unknown. Columns and channels are standardised internally. Labels can have any type.
+    row has is evidence that a row is unknown. Columns and channels are standardised internally. Labels can have any type.
 
     Args:
         members: N, the number of networks that share the weights.
@@ -68,8 +68,8 @@ class BESNNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]  # the
         batch_size, learning_rate, weight_decay: of the optimiser, AdamW; the rate is its peak. None for the default.
         score_name: which score `ood_score` returns. `class-covariance`, `whitened-neighbour`, `class-gaussian` and
             `nearest-neighbour` are densities, of the inputs (tables) or of features (images). `method` is the paper's tempered
-            entropy, `combined` adds it to densities, and `auto` takes the best of all on outliers made up from validation rows.
-            None for `combined` on tables and `nearest-neighbour` on images.
+            entropy, `combined` adds it to densities, and `auto` is `combined`, or `method` if fewer than two validation rows
+            are held out. None for `combined` on tables and `nearest-neighbour` on images.
         validation: share of the rows held out for `auto` and `combined`; other scores need none.
         calibration: share of the rows held out for p-values and thresholds; if that is fewer than two rows, none are.
         accelerator: `cpu`, `gpu`, `mps`, or `auto` for the best one available.

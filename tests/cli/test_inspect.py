@@ -27,7 +27,7 @@ def test_in_words(besnn, moons_model, stripes_model, uncalibrated_model):
     assert "tables of 2 columns" in words
     assert "2: upper, lower" in words
     assert f"besnn {__version__}" in words
-    assert re.search(r"class spread [\d.e-]+ on average, [\d.e-]+ at least; entropy -[\d.]+ nats per dimension beside", words)
+    assert re.search(r"class spread [\d.e-]+ on average, [\d.e-]+ at least; entropy -[\d.]+ nats per dimension \(", words)
     assert re.search(
         r"members      two of them disagree on [\d.]+ % of known inputs and [\d.]+ % of made-up inputs; their", words
     )
@@ -67,7 +67,7 @@ def test_a_score_is_named_with_the_layer_it_looks_at(score, layer, words, moons_
 def test_class_features_that_are_too_narrow_are_mentioned():
     features = {"spread": 0.1, "least_spread": 0.0, "entropy": -3.0, "data_entropy": -2.0, "covered": 0.25}
     (line,) = measured_in_words({"class_features": features})
-    assert line.endswith("entropy -3 nats per dimension beside -2 of the data, but less for 75 % of members and classes")
+    assert line.endswith("entropy -3 nats per dimension (the data: -2), lower for 75 % of members and classes")
     assert measured_in_words({}) == []  # an earlier version's file
 
 

@@ -255,7 +255,7 @@ def test_a_folder_that_hides_a_built_in_set_is_mentioned(besnn, tmp_path, monkey
     shutil.copytree(stripe_folder, "digits")
     outcome = besnn("score", stripes_model, "digits", "-o", "scores.csv", "--json")
     assert json.loads(outcome.out)["inputs"] == 64
-    assert outcome.err == "digits: reading your folder, not the built-in set (which digits:test names)\n"
+    assert outcome.err == "digits: reading your folder, not the built-in set (digits:test names that)\n"
 
 
 def test_a_quick_look(besnn, stripe_folder, tmp_path):
@@ -266,4 +266,4 @@ def test_a_quick_look(besnn, stripe_folder, tmp_path):
     assert "training images are shifted by up to 1 pixel, and" in outcome.err
     refused = besnn("train", str(stripe_folder), "-o", str(tmp_path / "m"), "--quick", "--thorough")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "give one of them" in refused.err
+    assert "give only one of them" in refused.err

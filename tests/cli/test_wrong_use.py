@@ -45,7 +45,7 @@ CASES = [
     ("train {tmp}/bad.npz -o {out}", FAILED, "check that it is complete and readable"),
     ("train {tmp}/words.csv --label kind -o {out}", USE, "has no column 'kind': name its class column with --label"),
     ("train two-moons -o {tmp}/stopped.safetensors", USE, "continue it with --resume, or drop it with --restart"),
-    ("train two-moons -o {out} --resume --restart", USE, "give one of them"),
+    ("train two-moons -o {out} --resume --restart", USE, "give only one of them"),
     ("train two-moons -o {tmp}/points.csv/model.safetensors", USE, "cannot be written to {tmp}/points.csv: it is not a folder"),
     ("train two-moons -o {out} --epochs 0", USE, "give a number above 0"),
     ("train two-moons -o {out} --epochs x", USE, "give a whole number"),

@@ -124,11 +124,11 @@ def test_an_old_graph_of_products_and_sums(tmp_path):
     [
         (
             lambda: graph_of(helper.make_node("Special", ["x"], ["y"], domain="com.mine")),
-            "mine.onnx is no ONNX graph that ONNX Runtime runs",
+            "mine.onnx is not an ONNX graph that ONNX Runtime runs",
         ),
-        (lambda: graph_of(helper.make_node("Relu", ["x"], ["y"]), shape=(1, 3)), "mine.onnx takes batches of 1 alone: export"),
-        (lambda: graph_of(helper.make_node("Sum", ["x", "z"], ["y"])), "mine.onnx is no ONNX graph that ONNX Runtime runs"),
-        (lambda: b"not a graph", "mine.onnx is no ONNX graph that ONNX Runtime runs"),
+        (lambda: graph_of(helper.make_node("Relu", ["x"], ["y"]), shape=(1, 3)), "mine.onnx takes only batches of 1: export"),
+        (lambda: graph_of(helper.make_node("Sum", ["x", "z"], ["y"])), "mine.onnx is not an ONNX graph that ONNX Runtime runs"),
+        (lambda: b"not a graph", "mine.onnx is not an ONNX graph that ONNX Runtime runs"),
     ],
 )
 def test_what_cannot_be_run_gets_one_line(content, message):

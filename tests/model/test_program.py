@@ -129,7 +129,7 @@ def test_other_files_are_refused():
     torch.save({"weight": torch.zeros(2)}, weights)
     for other, message in (
         (pickle.dumps([1]), "mine.pt2 is a pickle, which besnn does not read"),
-        (b"hello", "mine.pt2 is no torch.export program"),
+        (b"hello", "mine.pt2 is not a torch.export program"),
         (weights.getvalue(), "it is a pickle"),
     ):
         with pytest.raises(DataError, match=message):

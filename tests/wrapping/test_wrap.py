@@ -208,7 +208,7 @@ def training_mode(network):
         (training_mode, "layer '0.1' (BatchNorm2d) is in training mode: call network.eval() first"),
         (Spoiled, "NaN or infinite logits"),
         (OverTheBatch, "the logits of an input change with the rest of its batch"),
-        (Random, "other logits for the same inputs again"),
+        (Random, "different logits for the same inputs"),
         (lambda network: nn.Sequential(network[0], nn.Unflatten(1, (2, 64))), "the network returns torch.float32 [16, 2, 64]"),
         (lambda network: nn.Conv2d(3, 4, 3), "the network fails on torch.float32 inputs [16, 1, 8, 8]"),
         (lambda network: "network.pt", "the network is a str: pass a torch.nn.Module"),

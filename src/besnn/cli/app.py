@@ -34,9 +34,9 @@ def demo(
     output: Annotated[Path, option("FOLDER", "The folder to write to.", "--output", "-o")] = Path("demo"),
     quiet: Quiet = False,
 ) -> None:
-    """Show what besnn does on two small data sets, in a minute or two.
+    """Show what besnn does on two small data sets.
 
-    They need no download. The folder then holds two models, a picture and a report.
+    It takes a minute or two, and needs no download. The folder then holds two models, a picture and a report.
     """
     from besnn.demo import run_demo
 
@@ -85,7 +85,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     """,
     monitor: """
     besnn monitor scores.parquet --model photos.safetensors
-    besnn monitor today.csv --model photos.safetensors --state drift.json
+    besnn monitor today.csv --model photos.safetensors --state drift.sqlite
     """,
     export: """
     besnn export photos.safetensors
@@ -140,7 +140,7 @@ def _json_flags(words: list[str]) -> list[str]:
 
 
 def _thread_failed(failed: threading.ExceptHookArgs) -> None:
-    """Say nothing of a full disk in TensorBoard's thread: the same error ends the command, in one line."""
+    """Say nothing about a full disk in TensorBoard's thread: the same error ends the command, in one line."""
     if not issubclass(failed.exc_type, OSError):
         threading.__excepthook__(failed)
 

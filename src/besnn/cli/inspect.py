@@ -94,13 +94,13 @@ def _entropies(features: Mapping[str, float]) -> str:
     """Compare the entropies of generated and of real features, in words.
 
     >>> _entropies({"entropy": -1.25, "data_entropy": -1.5, "covered": 1.0})
-    '; entropy -1.25 nats per dimension beside -1.5 of the data, no less for any class'
+    '; entropy -1.25 nats per dimension (the data: -1.5), no lower for any class'
     """
     if "entropy" not in features:
         return ""
     missing = 1 - features["covered"]
-    where = "no less for any class" if not missing else f"but less for {100 * missing:.2g} % of members and classes"
-    return f"; entropy {features['entropy']:.3g} nats per dimension beside {features['data_entropy']:.3g} of the data, {where}"
+    where = "no lower for any class" if not missing else f"lower for {100 * missing:.2g} % of members and classes"
+    return f"; entropy {features['entropy']:.3g} nats per dimension (the data: {features['data_entropy']:.3g}), {where}"
 
 
 def guarantee(calibration: Mapping[str, Any] | None) -> str:

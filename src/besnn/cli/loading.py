@@ -39,7 +39,7 @@ def check_output(option: str, output: Path | str, *read: Path | str) -> None:
 
 
 def check_page(option: str, path: Path, *read: Path | str) -> None:
-    """Refuse the name of a page that is not one of HTML, or that cannot be written."""
+    """Refuse a page whose name does not end in .html, or that cannot be written."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{option} {str(path)!r}: its name must end in .html")
     check_output(option, path, *read)
@@ -79,7 +79,7 @@ def check_data(*specs: str, quiet: bool) -> None:
     """Refuse DATA arguments that name nothing; say so if one names a folder that hides a built-in set."""
     for spec in specs:
         if kind_of_data(spec) is Kind.FOLDER and spec in {info.name for info in available()}:
-            note(f"{spec}: reading your folder, not the built-in set (which {spec}:test names)", quiet=quiet)
+            note(f"{spec}: reading your folder, not the built-in set ({spec}:test names that)", quiet=quiet)
 
 
 def check_label(spec: str, label: str | None, overrides: Iterable[str]) -> None:
@@ -94,7 +94,7 @@ def check_label(spec: str, label: str | None, overrides: Iterable[str]) -> None:
 
 
 def load_inputs(detector: "Detector", spec: str, *, label: str | None, data_dir: Path | None) -> Dataset:
-    """Load data to answer for; a table's class column is the one of training unless named."""
+    """Load data to score; a table's class column is the one of training unless named."""
     kind = kind_of_data(spec)
     if label is None:
         label = label_of(detector)

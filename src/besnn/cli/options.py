@@ -61,7 +61,7 @@ Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as b
 Data = Annotated[str, typer.Argument(metavar="DATA", help=f"{DATA_HELP.capitalize()}.", autocompletion=complete_data)]
 Alpha = Annotated[float, option("RATE", "The share of known inputs that may be flagged.")]
 Delta = Annotated[
-    float | None, option("RATE", "Hold alpha with probability 1 - delta over the draw of held-out data. (default: on average)")
+    float | None, option("RATE", "Keep alpha with probability 1 - delta over the draw of held-out data. (default: on average)")
 ]
 NewModel = Annotated[Path, option("FILE", "The model file to write.", "--output", "-o")]
 Where = Annotated[Engine, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")]
@@ -70,7 +70,7 @@ DataDir = Annotated[Path | None, option("FOLDER", "The folder of built-in sets. 
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else, on standard output.")]
 Device = Annotated[
     str,
-    option("auto|cpu|cuda[:N]|mps", "Where to compute; auto takes a GPU if there is one.", autocompletion=complete_device),
+    option("auto|cpu|cuda[:N]|mps", "Where to compute; auto uses a GPU if there is one.", autocompletion=complete_device),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Address = Annotated[str | None, option("HOST:PORT", "The Ray cluster. (default: $RAY_ADDRESS, else one on this machine)")]

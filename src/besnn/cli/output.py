@@ -125,7 +125,7 @@ def explain(error: Exception) -> tuple[int, str]:
     if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer
         return INTERRUPTED, ""
     if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported yet
-        return FAILED, "the GPU is out of memory: use --device cpu, or stop what else runs on it"
+        return FAILED, "the GPU is out of memory: use --device cpu, or stop other programs that use it"
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return FAILED, one_line(f"{where}{error.strerror or one_line(error)}")

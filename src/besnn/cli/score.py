@@ -33,11 +33,11 @@ def score(
         str,
         typer.Argument(
             metavar="INPUT",
-            help=f"What to score: {DATA_HELP}, or one image; on Ray also an address, such as s3://bucket/folder.",
+            help=f"What to score: {DATA_HELP}, or one image; on Ray also a URL, such as s3://bucket/folder.",
             autocompletion=complete_data,
         ),
     ],
-    output: Annotated[str, option("PATH", "A .parquet, .csv or .jsonl; on Ray, a folder or its address.", "--output", "-o")],
+    output: Annotated[str, option("PATH", "A .parquet, .csv or .jsonl; on Ray, a folder or its URL.", "--output", "-o")],
     engine: Where = Engine.LOCAL,
     address: Address = None,
     workers: Annotated[int | None, option("N", "Processes on Ray. (default: one per core or GPU)", min=1)] = None,
@@ -54,7 +54,7 @@ def score(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say of every input which class it is and whether it is unknown.
+    """Say which class each input is, and whether it is unknown.
 
     The output has one row per input, in order: input, label, probability, score, p_value, is_ood, error, decision (known,
     unsure or unknown), label_set. Inputs are streamed, so there may be any number of them. An input that cannot be scored gets

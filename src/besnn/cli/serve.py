@@ -30,7 +30,7 @@ def serve(
     host: Annotated[str, option("ADDRESS", "The address to listen on; the default is for this machine only.")] = "127.0.0.1",
     port: Annotated[int, option("N", "The port to listen on; 0 takes any free one.", min=0, max=65535)] = 8000,
     workers: Annotated[int, option("N", "Processes, each with the model; one that dies is replaced.", min=1)] = 1,
-    token_file: Annotated[Path | None, option("FILE", "Holds the token that clients must send.")] = None,
+    token_file: Annotated[Path | None, option("FILE", "A file with the token that clients must send.")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen on a public address without a token: anyone may use the service.")
     ] = False,
@@ -46,7 +46,7 @@ def serve(
         ),
     ] = None,
     data_dir: DataDir = None,
-    drift_state: Annotated[Path | None, option("FILE", "Keeps the drift monitor across restarts.")] = None,
+    drift_state: Annotated[Path | None, option("FILE", "A file that keeps the drift monitor across restarts.")] = None,
     overrides: Annotated[
         list[str] | None, option("FIELD=VALUE", "Change a limit, such as deadline_seconds=5; repeatable.", "--set")
     ] = None,

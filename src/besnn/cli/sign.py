@@ -9,13 +9,13 @@ from besnn.cli.output import announce
 
 def sign(
     model: Model,
-    key: Annotated[Path, option("FILE", "Holds the secret key, such as `openssl rand -hex 32` prints.")],
+    key: Annotated[Path, option("FILE", "A file with the secret key, such as `openssl rand -hex 32` prints.")],
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Sign a model file, with a key that whoever loads it has too.
+    """Sign a model file with a secret key.
 
-    The signature is MODEL.sig. Where the environment variable BESNN_MODEL_KEY names the key file, every command and the service
+    The signature is MODEL.sig. If the environment variable BESNN_MODEL_KEY names the key file, every command and the service
     refuse a model without a valid signature. Sign a model again after training or calibrating it.
     """
     from besnn.cli.loading import require_model

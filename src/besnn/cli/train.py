@@ -39,7 +39,7 @@ def train(
         typer.Option(
             "--from",
             metavar="MODEL",
-            help="Go on from this model, with its recipe, on data with its classes and new ones. (default: none)",
+            help="Continue from this model, with its recipe, on data with its classes and new ones. (default: none)",
         ),
     ] = None,
     overrides: Annotated[
@@ -63,7 +63,7 @@ def train(
     data_dir: DataDir = None,
     run_folder: Annotated[Path | None, option("FOLDER", "The folder for checkpoints and logs. (default: OUTPUT.run)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run; the model is the same.")] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Start again where a stopped run was, and drop that run.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Drop a stopped run, and start from the beginning.")] = False,
     device: Device = "auto",
     devices: Annotated[int, option("N", "The number of devices, or of processes on the CPU.", min=1)] = 1,
     strategy: Annotated[str, option("NAME", "How several devices share the work, by Lightning's names.")] = "auto",
@@ -85,7 +85,7 @@ def train(
     if quick and thorough:
         from besnn.errors import InputError
 
-        raise InputError("--quick trains for a shorter time and --thorough for a longer one: give one of them")
+        raise InputError("--quick trains for a shorter time and --thorough for a longer one: give only one of them")
     detector, base = (None, partial(choose_recipe, what)) if start is None else _to_go_on(start, what, method)
     replaced: list[str] = []
     if method is not None or quick or thorough:
@@ -119,7 +119,7 @@ def _to_go_on(start: Path, source: str, method: str | None) -> "tuple[Detector, 
     from besnn.errors import InputError
 
     if method is not None:
-        raise InputError(f"--method {method} would need another network: leave it out, or leave out --from")
+        raise InputError(f"--method {method} would need another network: leave out --method or --from")
     check_data(source, quiet=True)
     detector = load_detector(start)
     from besnn.recipe.reading import parse_recipe
@@ -134,11 +134,11 @@ def _checkpoints(run_folder: Path) -> list[Path]:
 
 
 def _check_run(run_folder: Path, resume: bool, restart: bool, quiet: bool) -> None:
-    """Refuse to throw an unfinished run away unasked; say so if there is nothing to resume."""
+    """Refuse to drop an unfinished run without --restart; say so if there is nothing to resume."""
     from besnn.errors import InputError
 
     if resume and restart:
-        raise InputError("--resume continues a run and --restart drops it: give one of them")
+        raise InputError("--resume continues a run and --restart drops it: give only one of them")
     if _checkpoints(run_folder) and not (resume or restart):
         raise InputError(f"{run_folder} holds an unfinished run: continue it with --resume, or drop it with --restart")
     if resume and not _checkpoints(run_folder):

@@ -40,7 +40,7 @@ def triage(
     """Group the inputs that a model calls unknown, and act on them.
 
     FOLDER then holds a page to look at and a file to name the groups in. A group is a class, new or known, a false alarm, or
-    junk. With --apply the named groups join the training data, and besnn train --from goes on from the model.
+    junk. With --apply the named groups join the training data, and besnn train --from continues from the model.
     """
     from besnn.cli.loading import check_data, label_of, load_detector, load_inputs, require_model
 
@@ -62,7 +62,7 @@ def triage(
     sentences = [
         f"{paths['training']}: the training data with {', '.join(found.classes) or 'no new class'}",
         f"{paths['calibration']}: inputs to set the threshold again with (besnn calibrate)",
-        f"go on with `{train}`",
+        f"then run `{train}`",
     ]
     announce(facts, sentences, as_json=json, quiet=quiet)
 

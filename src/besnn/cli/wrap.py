@@ -38,9 +38,9 @@ def wrap(
     alpha: Alpha = 0.05,
     delta: Delta = None,
     score: Annotated[str, option("NAME", "The score that decides; auto takes the best one on made-up outliers.")] = "auto",
-    layer: Annotated[list[str] | None, option("NAME", "A layer to look at; repeatable. (default: found by itself)")] = None,
-    mean: Annotated[str | None, option("NUMBERS", "Of pixels from 0 to 1, such as 0.5,0.4,0.4. (default: 0)")] = None,
-    std: Annotated[str | None, option("NUMBERS", "Likewise. (default: 1)")] = None,
+    layer: Annotated[list[str] | None, option("NAME", "A layer to look at; repeatable. (default: found automatically)")] = None,
+    mean: Annotated[str | None, option("NUMBERS", "Mean of pixels from 0 to 1, such as 0.5,0.4,0.4. (default: 0)")] = None,
+    std: Annotated[str | None, option("NUMBERS", "Standard deviation of the same pixels. (default: 1)")] = None,
     size: Annotated[int | None, option("N", "Load images at this height and width. (default: the network's)")] = None,
     resize: Annotated[
         int | None, option("N", "Resize the shorter side to this and cut out the middle. (default: stretch images)")
@@ -59,10 +59,10 @@ def wrap(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a calibrated detector of a trained network, which stays as it is.
+    """Turn a trained network into a calibrated detector.
 
-    Its scores are chosen and its threshold is set, without training. The guarantee holds for inputs like the held-out ones,
-    which the network must not have been trained on.
+    The network stays as it is: a score is chosen and a threshold is set, without training. The guarantee holds for inputs like
+    the held-out ones, which the network must not have been trained on.
     """
     from besnn.cli.loading import check_data, check_output
     from besnn.errors import InputError
@@ -127,7 +127,7 @@ def _network(path: Path) -> tuple["nn.Module | None", tuple[int, ...], bytes | N
     if suffix in FORMATS and FORMATS[suffix].is_table:
         return None, (), None
     pickled = suffix in (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
-    what = "may be a pickle, which could execute anything" if pickled else "is no network that besnn reads"
+    what = "may be a pickle, which could execute anything" if pickled else "is not a network that besnn reads"
     raise InputError(f"{path} {what}: save it with torch.export.save as .pt2, export it as .onnx, or use besnn.wrap in Python")
 
 
@@ -153,7 +153,7 @@ def _preprocessing(
     channels, height, width = shape
     if described is not None:
         if given:
-            raise InputError("--preprocessing says what --mean, --std, --size and --resize would: give one or the other")
+            raise InputError("--preprocessing replaces --mean, --std, --size and --resize: give one or the other")
         found = read_preprocessing(described, channels)
         if any(own not in (0, side) for own, side in zip(shape, found.input_shape, strict=True)):
             raise InputError(f"{described} makes images of {list(found.input_shape)}, but {network} takes {list(shape)}")

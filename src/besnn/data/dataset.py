@@ -17,7 +17,7 @@ Inputs: TypeAlias = NDArray[np.uint8 | np.float32]
 """Images `uint8 [n, c, h, w]`, or a table `float32 [n, d]`. See `besnn.data.Dataset`."""
 
 
-MANY_CLASSES = 10  # of so many or more, each must have a few rows, or they are no classes
+MANY_CLASSES = 10  # if there are this many or more, each must have a few rows; otherwise they are not classes
 
 
 Labelled = TypeVar("Labelled", bound="Dataset | StreamingFolder")

@@ -16,13 +16,13 @@ from besnn.data.rows import Label, Rounding, Rows, rows_from_numbers
 from besnn.errors import DataError, InputError
 
 MOST_WORDS = 64
-"""A column with more different words is an identifier or free text, and no category."""
+"""A column with more different words is an identifier or free text, not a category."""
 MAJORITY = 0.5
-"""A column is one of numbers (or of dates) if so many of its cells are; the others are mistakes."""
+"""A column holds numbers (or dates) if at least this share of its cells are; the others are mistakes."""
 UNEXPECTED = "unexpected cells"
 """The name of the last encoded column."""
 WEIGHT = 10.0
-"""Its value for one unexpected cell. Training rows have none, so that any is far from all of them."""
+"""Its value for one unexpected cell. Training rows have none, so a row with one is far from all of them."""
 
 PANDAS_INDEX = re.compile(r"|Unnamed: 0|__index_level_\d+__")
 """The names under which pandas writes and reads an index."""
@@ -83,7 +83,7 @@ class TableEncoding(Columns):
     """Turns cells of any kind into numbers.
 
     A gap becomes 0, which is the mean. What no training row has (a new word, a gap in a column without gaps) is counted in one
-    more column, as evidence that the row is unknown. A cell that should be a number or a date and is none is its row's error.
+    more column, as evidence that the row is unknown. A cell that should be a number or a date but is not is its row's error.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -129,7 +129,7 @@ class TableEncoding(Columns):
 
 
 def _values(column: Column, cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return numbers or days, encoded `[n, 1]`, and which cells are none."""
+    """Return numbers or days, encoded `[n, 1]`, and which cells are neither."""
     values = to_numbers(cells) if column.kind == "number" else to_days(cells)
     with np.errstate(over="ignore", invalid="ignore"):
         encoded = (values - column.centre) / column.scale
@@ -198,7 +198,7 @@ class Survey(Columns):
         return 0
 
     def rows(self, cells: pa.RecordBatch, labels: Sequence[Label] = ()) -> Rows:
-        """Look at cells; return as many rows without numbers."""
+        """Look at cells; return the same number of rows, without numbers."""
         for name, summary in self._summaries.items():
             own = cells.column(name)
             if pa.types.is_floating(own.type) and bool(np.isinf(to_numbers(own)).any()):

@@ -258,7 +258,7 @@ def _common_spec(files: Sequence[Path]) -> ImageSpec:
     for path, spec in specs:
         if spec.size != common.size:
             sizes = f"{first.name} is {common}, {path.name} is {spec}"
-            raise DataError(f"images differ in size ({sizes}): choose a size to bring them to")
+            raise DataError(f"images differ in size ({sizes}): choose a size to resize them to")
     return ImageSpec(common.size, channels=max(spec.channels for _, spec in specs))
 
 

@@ -30,7 +30,7 @@ _UTF16_MARKS = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
 class Csv:
-    """Values with a header line, separated by commas, semicolons, tabs or bars, also compressed (a `besnn.data.Format`)."""
+    """Values with a header, separated by commas, semicolons, tabs or vertical bars, also compressed (a `besnn.data.Format`)."""
 
     is_table = True
 
@@ -106,7 +106,7 @@ def _names_of(field: pa.Field, file: pa.parquet.ParquetFile) -> Iterator[str]:
 
 
 def _with_list_elements(cells: pa.RecordBatch, lists: dict[str, list[str]]) -> pa.RecordBatch:
-    """Replace columns of lists by one column per element; a list of another length is no gap but an error, so infinity."""
+    """Replace columns of lists by one column per element; a list of another length becomes infinity: an error, not a gap."""
     columns: dict[str, pa.Array] = {}
     for name, column in zip(cells.schema.names, cells.columns, strict=True):
         if name not in lists:
@@ -123,7 +123,7 @@ def _with_list_elements(cells: pa.RecordBatch, lists: dict[str, list[str]]) -> p
 def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, label: str, table: str) -> Sequence[str]:
     """Return the feature columns among all `names`: those expected by name, else all (as many as expected) but the class.
 
-    The index that pandas writes beside the columns is no feature either: it would tell a sorted table's classes apart.
+    The index that pandas writes beside the columns is not a feature either: it would tell a sorted table's classes apart.
     """
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{table} has two columns called {repeated[0]!r}: rename one")

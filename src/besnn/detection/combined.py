@@ -10,7 +10,7 @@ from besnn.checks import as_floating
 from besnn.errors import InputError
 
 UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest comes from these
-LEAST_UPPER = 10  # but from at least so many, up to a third: the excess of one or two says little
+LEAST_UPPER = 10  # but at least this many, up to a third of them: the excess of one or two says little
 RESOLUTION = 1 / 256  # smallest distance of two knots, as a share of the range of the middle 90 % of reference scores
 ROUNDING = 1e-5  # smallest resolution, as a share of the largest reference score
 FAR = math.log(5)  # the surprise beyond which the pixels of an image count, that of one known input in five; chosen, with the

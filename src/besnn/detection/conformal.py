@@ -14,7 +14,7 @@ from besnn.checks import Numbers, as_floating, as_integers, check_fractions, is_
 from besnn.errors import InputError
 
 FEW_SCORES = 100
-"""Fewer calibration scores leave a threshold uncertain enough to say so."""
+"""With fewer calibration scores a threshold is so uncertain that messages say so."""
 
 Groups = Tensor | Sequence[int] | NDArray[Any]
 
@@ -120,7 +120,7 @@ def conformal_rank(n: int, alpha: float, delta: float | None = None) -> int:
 
 
 def least_scores(alpha: float, delta: float | None = None) -> int:
-    """Return how many calibration scores a false-alarm rate needs at least.
+    """Return the smallest number of calibration scores that a false-alarm rate needs.
 
     Example:
         >>> least_scores(0.05), least_scores(0.05, delta=0.1)

@@ -71,7 +71,7 @@ def occlusion_map(score: Callable[[Tensor], NDArray[np.float32]], image: Tensor)
     """Return how much each place of an image `uint8 [c, h, w]` adds to its score, `[h, w]` (Zeiler & Fergus 2014).
 
     Square patches are blurred away one at a time, and a place gets the mean fall of the score over the patches that cover it.
-    `score` takes images `[n, c, h, w]`. It is called once, with about (2 / PATCH_SHARE)² of them: some 170 times one score.
+    `score` takes images `[n, c, h, w]`. It is called once, with about (2 / PATCH_SHARE)² of them, which is about 170.
     """
     height, width = image.shape[1:]
     patch = max(2, round(PATCH_SHARE * min(height, width)))

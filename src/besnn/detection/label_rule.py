@@ -27,7 +27,7 @@ RISK_DELTA = 0.1
 TUNING_EVERY = 5
 """One accepted calibration input in this many fits the temperature and proposes confidences; the others decide."""
 
-_STARTS = (0.25, 0.5, 0.75, 1.0)  # shares of inputs answered, from which the tests of a largest error go on to more
+_STARTS = (0.25, 0.5, 0.75, 1.0)  # shares of inputs answered at which the tests of `max_error` start; they go on to larger ones
 
 
 class LabelRule(nn.Module):
@@ -36,7 +36,7 @@ class LabelRule(nn.Module):
     Without calibration labels it promises nothing: the set is the most probable class, and no accepted input is unsure.
 
     Args:
-        classes: their number.
+        classes: how many there are.
         temperature: T of the scaled probabilities, p^(1/T) normalised (Guo et al. 2017).
         form: of label sets, see `nonconformity`.
         alpha: the true class of an accepted input is in its set with probability ≥ 1 − alpha; None promises nothing.
@@ -233,5 +233,5 @@ def _largest(nonconformities: Tensor, alpha: float) -> float:
         rank = conformal_rank(len(nonconformities), alpha)
     except InputError:
         found = f"{len(nonconformities)} accepted calibration inputs are too few for label_alpha={alpha}"
-        raise InputError(f"{found}: provide at least {least_scores(alpha)}, or raise it") from None
+        raise InputError(f"{found}: provide at least {least_scores(alpha)}, or raise label_alpha") from None
     return float(nonconformities.sort().values[rank - 1])

@@ -33,7 +33,7 @@ class Predictions:
         p_value: the share of known inputs that are at least as unusual, `[n]`.
         is_ood: whether the input is declared out-of-distribution, `[n]`.
         decision: `known`, `unsure` or `unknown` (out-of-distribution), `[n]`.
-        label_sets: the classes that an input may have, `[n, classes]` booleans; none of an unknown input.
+        label_sets: the classes that an input may have, `[n, classes]` booleans; none for an unknown input.
         member_labels, member_probabilities: the class index that each member predicts and its own probability, `[members, n]`.
     """
 

@@ -291,7 +291,7 @@ class Evaluation:
         return f"{counted}, in line with that: {chance}."
 
     def _labels_in_words(self) -> list[str]:
-        """Say what the labels of accepted known inputs are worth, beside what was promised."""
+        """Say how good the labels of accepted known inputs are, compared with what was promised."""
         if self.label_rule is None or self.label_rule.alpha is None:
             return []
         counts, figures = self.known.counts, self.label_metrics()
@@ -307,7 +307,7 @@ class Evaluation:
         ]
 
     def _uncertain_threshold(self) -> list[str]:
-        """Say so where a threshold from few inputs is so high that much fewer unknown inputs are caught than could be."""
+        """Say so if a threshold from few inputs is so high that far fewer unknown inputs are caught than could be."""
         if self.calibrated is None or self.calibrated >= FEW_SCORES:
             return []
         score = self.default_score

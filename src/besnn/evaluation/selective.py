@@ -23,7 +23,7 @@ class LabelSetMetrics(TypedDict):
 
 
 class LabelMetrics(TypedDict):
-    """What the labels of accepted known inputs are worth, beside what was promised; None where nothing was."""
+    """How good the labels of accepted known inputs are, and what was promised; None where nothing was."""
 
     ece_unscaled: float
     temperature: float

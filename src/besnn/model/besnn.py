@@ -19,7 +19,7 @@ FROZEN_AT_ONCE = 8
 
 
 class BESNN(BatchEnsembled):
-    """A classifier by the distance to feature distributions of the classes, from which it learns to draw.
+    """A classifier by the distance to each class's distribution of features, from which it learns to draw.
 
     Class features are drawn at each call, as in the paper, until `freeze_classes` draws them once.
 

@@ -67,7 +67,7 @@ class InferenceNetwork(nn.Module):
         self._forget_recordings()
 
     def close(self) -> None:
-        """Remove the hooks from a network that is not a copy; this one is of no use any more."""
+        """Remove the hooks from a network that is not a copy; this object cannot be used afterwards."""
         for extractor in self.extractors:
             if isinstance(extractor, WithLayerOutputs):
                 extractor.remove_hooks()

@@ -39,8 +39,9 @@ def load_onnx(file: Path | bytes, name: str = "the ONNX graph") -> tuple["OnnxNe
         network = OnnxNetwork(content, name)
     except DataError:
         raise
-    except Exception as error:  # whatever is no graph, has unknown operators, lacks its weights, or has over 2 GiB of them
-        raise DataError(f"{name} is no ONNX graph that ONNX Runtime runs ({one_line(error)[:200]}): export it again") from None
+    except Exception as error:  # whatever is not a graph, has unknown operators, lacks its weights, or has over 2 GiB of them
+        reason = f"is not an ONNX graph that ONNX Runtime runs ({one_line(error)[:200]})"
+        raise DataError(f"{name} {reason}: export it again") from None
     return network, network.input_shape, content
 
 
@@ -62,7 +63,7 @@ class OnnxNetwork(nn.Module):
         taken = inputs[0].type.tensor_type
         batch, *sizes = [dim.dim_value for dim in taken.shape.dim]
         if batch:
-            raise DataError(f"{name} takes batches of {batch} alone: export it with a dynamic batch axis")
+            raise DataError(f"{name} takes only batches of {batch}: export it with a dynamic batch axis")
         self.input_shape, self.dtype = tuple(sizes), onnx.helper.tensor_dtype_to_np_dtype(taken.elem_type)
         self.tensors: dict[str, list[str]] = {}  # by layer
         form = graph.output[0].type.tensor_type.elem_type

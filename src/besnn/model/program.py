@@ -66,8 +66,8 @@ def save_program(network: nn.Module, example: torch.Tensor) -> bytes:
 
 def _rewritten(content: bytes, name: str) -> bytes:
     if not zipfile.is_zipfile(io.BytesIO(content)):
-        kind = "a pickle" if content[:1] == b"\x80" else "no torch.export program"
-        raise DataError(f"{name} is {kind}, which besnn does not read: {ADVICE}")
+        kind = "a pickle, which besnn does not read" if content[:1] == b"\x80" else "not a torch.export program"
+        raise DataError(f"{name} is {kind}: {ADVICE}")
     target = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
         for entry in old.infolist():

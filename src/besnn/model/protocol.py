@@ -57,7 +57,7 @@ class OODClassifier(nn.Module, ABC):
         return {f"model/{name}": value for name, value in self.state_dict().items()}, None
 
     def after_step(self, x: Tensor, labels: Tensor) -> None:
-        """Do what the method does after each optimiser step; mostly nothing."""
+        """Do what the method does after each optimiser step; usually nothing."""
 
     @property
     def frozen(self) -> bool:

@@ -81,7 +81,7 @@ def deploy(model: Path, settings: Settings, examples: Sequence[Example], host: s
     Returns the URL once the new replicas answer. Host and port stay those of the first deployment.
     """
     if port == 0:
-        raise InputError("--port 0: Ray Serve cannot choose a port, give one")
+        raise InputError("--port 0: Ray Serve cannot choose a port: give one")
     deployment = serve.deployment(
         name=APPLICATION,
         max_ongoing_requests=ONGOING_REQUESTS,

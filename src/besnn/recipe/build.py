@@ -42,7 +42,7 @@ def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.M
 
 
 def pretrained_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> nn.Module:
-    """Build the backbone with the trunk of the model file `backbone.weights`; the layers after it start afresh."""
+    """Build the backbone with the trunk of the model file `backbone.weights`; the layers after it start from scratch."""
     try:
         prefix = "model/feature_extractor."
         tensors = _read_weights(Path(config.weights or ""))

@@ -44,7 +44,7 @@ class DataConfig(Section):
     image: ImageConfig | None = Field(None, description="the form to convert images to; null: leave them as they are")
     classes: tuple[str, ...] | None = Field(None, description="train on these classes only")
     limit: PositiveInt | None = Field(None, description="use only this many rows, drawn at random")
-    validation: Fraction = Field(0.1, description="share held out for early stopping and for choosing the score")
+    validation: Fraction = Field(0.1, description="share held out for early stopping and for fitting the score")
     calibration: Fraction = Field(0.1, description="share held out for setting the threshold")
     examples: NonNegativeInt = Field(
         1000, description="most training inputs that the model file keeps, to show the nearest ones to an input; 0: none"
@@ -150,7 +150,7 @@ class TrainingConfig(Section):
     """The training loop."""
 
     epochs: PositiveInt = Field(16, description="passes through the data")
-    least_steps: NonNegativeInt = Field(0, description="more passes, if the epochs have fewer steps than this: for small data")
+    least_steps: NonNegativeInt = Field(0, description="for small data: more passes, if the epochs have fewer steps than this")
     batch_size: PositiveInt = Field(128, description="inputs per step")
     batch_rows: PositiveInt | None = Field(
         None, description="rows per step (members times inputs per member), instead of batch_size"
@@ -158,7 +158,9 @@ class TrainingConfig(Section):
     seed: NonNegativeInt = Field(0, description="same seed, same model")
     optimiser: OptimiserConfig = OptimiserConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    ramps: dict[str, RampConfig] = Field(default_factory=dict, description="by name of the objective's term")
+    ramps: dict[str, RampConfig] = Field(
+        default_factory=dict, description="when a term of the objective is introduced, by the name of the term"
+    )
     gradient_every: PositiveInt = Field(
         1, description="apply the gradient penalty at every k-th step only, with k times its weight"
     )

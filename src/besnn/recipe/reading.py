@@ -124,7 +124,7 @@ def _override(content: dict[str, Any], override: str) -> dict[str, Any]:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise InputError(f"--set {override!r}: the value is not YAML") from None
-    if field == "training.epochs":  # whoever asks for some epochs wants no more of them
+    if field == "training.epochs":  # whoever sets the epochs wants exactly that many
         content = _with(content, ["training", "least_steps"], 0)
     return _with(content, field.split("."), value)
 

@@ -84,7 +84,7 @@ class Batcher:
             rows = sum(len(request.inputs) for request in batch)
             try:
                 self._on_batch(rows)
-            except Exception as error:  # the requests that wait must be answered all the same
+            except Exception as error:  # the requests that wait must still be answered
                 _LOG.error("batch not counted", extra={"fields": {"error": type(error).__name__}})
             self._seconds_per_row += 0.2 * ((time.monotonic() - began) / rows - self._seconds_per_row)
 

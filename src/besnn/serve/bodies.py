@@ -25,7 +25,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Pixel = Annotated[float, Field(ge=0, le=255, multiple_of=1)]  # 7.0 is a whole number too, in JSON
 Scalars = dict[str, bool | int | float | str]
 Take: TypeAlias = Callable[[int], None]
-"""Takes some bytes of what all requests share, or raises a problem if there are not as many left."""
+"""Takes some bytes of what all requests share, or raises a problem if fewer are left."""
 
 
 class Budget:
@@ -42,7 +42,7 @@ class Budget:
         def take(amount: int) -> None:
             nonlocal taken
             with self._lock:
-                if is_over:  # in a thread that goes on after the deadline
+                if is_over:  # in a thread that continues after the deadline
                     raise TimeoutError("the request has ended")
                 if self._held + amount > self._most:
                     raise busy("the service has no memory left for this request")

@@ -1,6 +1,6 @@
 """HTTP connections: what each may hold, how long it may wait for its client, how many there are, and how they end.
 
-uvicorn leaves these limits to a proxy. The application's own limits begin where a request's head ends.
+uvicorn leaves these limits to a proxy. The application's own limits begin after a request's headers.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ _BACKLOG = 2048
 class Connection(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits on what a client may hold open.
 
-    A connection is cut off if the service waits for its client for longer than `seconds`: for a head, twice as long for a body,
-    and for an answer to be read. If there are more than `most` connections, the client with the most of them loses the one
-    that has waited longest. A connection with a request in hand waits for the service, and is never cut off.
+    A connection is cut off if the service waits for its client for longer than `seconds`, for headers or for an answer to be
+    read, or for twice as long for a body. If there are more than `most` connections, the client that has the most loses the one
+    that has waited longest. A connection whose request is being answered waits for the service, and is never cut off.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Connection(HttpToolsProtocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop all that waits."""
+        """Drop the requests that wait."""
         self._timer.cancel()
         self.pipeline.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Handle received data; cut off a head, a trailer or a chunk's extension without an end."""
+        """Handle received data; cut off headers, trailers or a chunk's extension without an end."""
         self._has_progress = False
         super().data_received(data)
         self._unfinished = 0 if self._has_progress else self._unfinished + len(data)
@@ -79,7 +79,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """Begin to wait for the head."""
+        """Begin to wait for the headers."""
         super().on_message_begin()
         self._in_head = self._is_arriving = True
         self._wait(self._seconds)
@@ -90,7 +90,7 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin the request, or queue it behind others; a full queue is an error of the client."""
+        """Begin the request, or queue it behind others; a full queue is a client error."""
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError("too many requests are waiting on one connection")
         super().on_headers_complete()

@@ -1,4 +1,4 @@
-"""Decoding image files that nobody has checked, in processes with limits of their own that are killed if they take too long.
+"""Decoding unchecked image files, in processes with limits of their own that are killed if they take too long.
 
 A process of decoders imports this module, so it imports no web framework.
 """
@@ -29,7 +29,7 @@ from besnn.serve.problems import Problem
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_SCANS = 100
-"""Most scans of a progressive JPEG file; libjpeg decodes the whole image anew for each, and writes about ten."""
+"""Most scans of a progressive JPEG file; libjpeg decodes the whole image again for each, and writes about ten."""
 
 CPU_SECONDS = 5
 """Most processor time that decoding the images of one request may take."""
@@ -182,7 +182,7 @@ def _killed(status: int, limits: Limits) -> Problem:
     if status == -signal.SIGXCPU:
         detail = f"the images take more than {limits.seconds} s to decode: send fewer, or save them again"
         return Problem(422, "image-too-slow", detail)
-    return Problem(422, "image-unreadable", "an image cannot be decoded: send the images singly to find out which")
+    return Problem(422, "image-unreadable", "an image cannot be decoded: send the images one by one to find out which")
 
 
 def answer_parent(descriptor: int) -> None:

@@ -64,8 +64,7 @@ class DriftStore:
     def stream(self, monitor: DriftMonitor) -> Iterator[dict[str, Any]]:
         """Let a monitor continue the stored stream within the block, while other threads and processes wait.
 
-        Yields the stored document, for what should be kept beside the monitor's state. After an error of the file the monitor
-        is as before.
+        Yields the stored document, which can hold more than the monitor's state. If the file fails, the monitor is as before.
         """
         if not self._lock.acquire(timeout=self._lock_seconds):
             raise self._unavailable("it is locked")

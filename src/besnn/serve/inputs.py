@@ -1,4 +1,4 @@
-"""From a request body to the array that a detector takes: numbers, or images that nobody has checked before."""
+"""From a request body to the array that a detector takes: numbers, or unchecked images."""
 
 import base64
 import math

@@ -65,7 +65,7 @@ class ExplainQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    heat_map: bool = Field(default=False, description="Also return a heat map of each image; it costs some 170 predictions.")
+    heat_map: bool = Field(default=False, description="Also return a heat map of each image; it takes about 170 predictions.")
 
 
 class Neighbour(BaseModel):

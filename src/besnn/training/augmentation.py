@@ -1,4 +1,4 @@
-"""Random changes of training images, and what of them suits the data."""
+"""Random changes of training images, and which of them suit the data."""
 
 import numpy as np
 import torch

@@ -69,7 +69,7 @@ class FolderSource:
                 yield torch.from_numpy(np.stack(images)).to(self.device), torch.tensor(labels, device=self.device)
 
     def sample(self, count: int = 2000) -> Tensor:
-        """Return some of the images, drawn at random, likewise."""
+        """Return some of the images, drawn at random, on the CPU."""
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
         inputs, _ = next(self.batches(order[:count], count))
         return inputs.cpu()

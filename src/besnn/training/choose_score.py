@@ -1,4 +1,4 @@
-"""Fit a detector's scores, and choose among them without looking at any real outlier."""
+"""Fit a detector's scores, and settle which one decides, without looking at any real outlier."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ FEW, FOLDS = 500, 5
 
 
 def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> None:
-    """Refuse, before training, a score or layers that `fit_scoring` could not fit to so many validation inputs."""
+    """Refuse, before training, a score or layers that `fit_scoring` could not fit to this number of validation inputs."""
     name = config.name
     if model.num_classes == 1 and name in (METHOD, model.default_score):
         raise InputError(f"score.name={name!r} is the same for all inputs with one class: use {AUTO} or {', '.join(DENSITIES)}")

@@ -117,9 +117,9 @@ _SET_BY_USERS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRE
 def keep_freed_memory() -> Iterator[None]:
     """Keep freed memory in the process for the next allocation while the context lasts.
 
-    By default, glibc returns large blocks to the system at once, and the system clears every page before it lends them again:
-    on a CPU, that takes longer than the arithmetic of a step. Kept blocks fit less well, so a run may need up to twice the
-    memory. Nothing changes where users set malloc's options themselves, or where malloc is not glibc's.
+    By default, glibc returns large blocks to the system at once, and the system clears every page before it hands them out
+    again: on a CPU, that takes longer than the arithmetic of a step. Kept blocks fit less well, so a run may need up to twice
+    the memory. Nothing changes where users set malloc's options themselves, or where malloc is not glibc's.
     """
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _SET_BY_USERS):
         yield

@@ -9,13 +9,13 @@ from besnn.detector import Detector
 from besnn.training.batches import Data, in_order, open_source
 
 BYTES = 2**22
-"""What the kept inputs may take at most, and their features likewise."""
+"""Most bytes that the kept inputs may take; their features may take as many again."""
 SIDE = 64
-"""Larger images are kept as thumbnails of at most this many pixels a side."""
+"""Larger images are kept as thumbnails of at most this many pixels per side."""
 
 
 def keep_examples(detector: Detector, training: Data, most: int = 1000) -> None:
-    """Keep a random sample of at most so many training inputs in a detector."""
+    """Keep a random sample of at most `most` training inputs in a detector."""
     if not most:
         return
     width = _bytes_of_features(detector, training)

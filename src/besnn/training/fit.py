@@ -77,7 +77,7 @@ def fit_detector(
         feature_extractor: your own network instead of the recipe's backbone, trained or not, from a batch to
             `[batch, backbone.feature_dim]`; see docs/convert.md. Load the detector with `Detector.load(path, model)`.
         preprocessing: from raw inputs to the network's; unless given, inputs are standardised by the training data.
-        start: a trained detector to go on from, with the same recipe but for data and training; its classes come first.
+        start: a trained detector to continue from, with the same recipe except for data and training; its classes come first.
         fabric: devices and precision, from `make_fabric`; one device with the recipe's precision unless given.
         **options: `run_folder`, `resume`, `reporter`, `checkpoint_every`, `checkpoint_pause` and `plain_networks`; see
             `besnn.training.RunOptions`.
@@ -208,8 +208,8 @@ def _compared(method: str, accuracy: float, plain: float, inputs: int) -> str:
 def _of_one_class(recipe: Recipe) -> Recipe:
     """Return the recipe without what needs classes to tell apart: early stopping, a plain classifier to start from, and time.
 
-    One epoch settles the network's statistics. More of them only pull the features of the class together, and densities lose
-    what they tell unknown inputs by.
+    One epoch settles the network's statistics. More epochs only pull the features of the class together, until densities cannot
+    tell unknown inputs apart.
     """
     training = recipe.training.model_copy(update={"patience": None, "epochs": 1, "least_steps": 0})
     return recipe.model_copy(update={"training": training, "pretraining": None})

@@ -38,7 +38,7 @@ def plain_folder(run_folder: Path) -> Path:
 def pretrained_network(
     recipe: Recipe, data: TrainingData, fabric: Fabric, options: RunOptions, identity: str
 ) -> tuple[nn.Module, float | None]:
-    """Return a recipe's backbone with the trunk that a plain softmax network learned; the layers after it start afresh.
+    """Return a recipe's backbone with the trunk that a plain softmax network learned; the layers after it start from scratch.
 
     The second value is that network's accuracy on validation data; None if it was not trained here, or without such data. If
     the folder of plain networks holds the one of this `identity`, a digest of recipe and data, it is not trained again.

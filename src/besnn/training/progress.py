@@ -70,7 +70,7 @@ class ProgressBar(Reporter):
 class RunLog:
     """One row per epoch, in `log.csv` and in TensorBoard's event file.
 
-    Both start from the rows that a checkpoint holds: what an interrupted run logged after it will be logged again.
+    Both start from the rows that a checkpoint holds: what an interrupted run logged after its checkpoint is logged again.
     """
 
     def __init__(self, folder: Path, history: list[Row]) -> None:

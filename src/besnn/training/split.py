@@ -21,7 +21,7 @@ class Split:
     """The parts of a data set; None for what the recipe holds out nothing for."""
 
     training: Data  # what weights and densities are fitted to
-    validation: Dataset | None  # for early stopping and for choosing the score
+    validation: Dataset | None  # for early stopping and for fitting the score
     calibration: Dataset | None  # for the threshold
 
 

@@ -1,4 +1,4 @@
-"""Going on from a trained detector: its recipe, its classes and more, and its weights where the new network has them."""
+"""Continuing from a trained detector: its recipe, its classes and more, and its weights where the new network has them."""
 
 import math
 from dataclasses import replace
@@ -17,13 +17,13 @@ from besnn.training.batches import Data
 
 SHARE_OF_EPOCHS = 0.25
 SHARE_OF_RATE = 0.3
-"""A network that goes on trains for a quarter of its recipe's epochs, at a lower rate: most of it is learned already."""
+"""A continued network trains for a quarter of its recipe's epochs, at a lower rate: most of it is learned already."""
 
 
 def recipe_to_go_on(detector: Detector, source: str) -> Recipe:
     """Return the recipe of a detector for other data, with fewer epochs, a lower rate, and no other network to start from."""
     if detector.recipe is None:
-        raise InputError("the model to start from has no recipe, as a wrapped network: train or wrap a new one instead")
+        raise InputError("the model to start from has no recipe, like every wrapped network: train or wrap a new one instead")
     recipe = detector.recipe
     training, backbone = recipe.training, recipe.backbone.model_copy(update={"weights": None, "frozen": False})
     rate = {"learning_rate": SHARE_OF_RATE * training.optimiser.learning_rate}
@@ -42,8 +42,8 @@ def recipe_to_go_on(detector: Detector, source: str) -> Recipe:
 def with_old_classes_first(data: Data, start: Detector) -> Data:
     """Return data with its classes in the detector's order, new ones after them.
 
-    In memory, rows of a new class are drawn so often that it has as many as an old class has on average: a few hundred rows
-    of a new class would drown among the old ones in the few epochs that a network goes on for.
+    In memory, a new class is drawn as often as an old class is on average: a few hundred rows of a new class would otherwise
+    drown among the old ones in the few epochs of a continued network.
     """
     more = [name for name in data.class_names if name not in start.class_names]
     data = align_classes(data, (*start.class_names, *more))

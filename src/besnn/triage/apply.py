@@ -1,7 +1,7 @@
 """From named groups to data: the training data with the new classes, and inputs to set the threshold again with.
 
 Four fifths of the inputs of each named group join the training data. The others, the false alarms and all inputs that were not
-flagged are what known inputs look like now: they make the recalibration set. Junk and undecided groups are in neither.
+flagged show what known inputs look like from then on: they make the recalibration set. Neither has junk or undecided groups.
 """
 
 import os
@@ -37,7 +37,7 @@ class Parts:
 
 
 def parts_of(triage: Triage, inputs: int) -> Parts:
-    """Return which of so many inputs are used for what."""
+    """Return which inputs, out of this number, are used for what."""
     if not triage.classes and not len(triage.rows_named(FALSE_ALARM)):
         raise InputError("no group has a name: name one in groups.yaml, as a class, 'false alarm' or 'junk'")
     named = {name: triage.rows_named(name) for name in triage.classes}

@@ -73,7 +73,7 @@ def _check_batches(network: nn.Module, x: Tensor, logits: Tensor) -> None:
     """Refuse a network whose answer for an input changes from run to run, or with the other inputs in the batch."""
     allowed = 0.01 * float((logits - logits.mean()).abs().max()) + 1e-6
     if (_run(network, x) - logits).abs().max() > allowed:
-        raise InputError("the network returns other logits for the same inputs again: remove what is random in it")
+        raise InputError("the network returns different logits for the same inputs: remove what is random in it")
     few = x[: max(1, len(x) // 2)]
     alone = _run(network, few, f"takes a batch of {len(x)} but not of {len(few)}", "let it take any batch size")
     if alone.shape != logits[: len(few)].shape or (alone - logits[: len(few)]).abs().max() > allowed:

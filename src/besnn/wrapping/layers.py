@@ -65,7 +65,7 @@ def find_layers(network: nn.Module, x: Tensor) -> FoundLayers:
 
 
 def named_layers(network: nn.Module, x: Tensor, names: Sequence[str]) -> FoundLayers:
-    """Return the given layers; what goes into the classifier is looked for all the same if it is among them."""
+    """Return the given layers; if what goes into the classifier is among them, the classifier is found too."""
     trace = _traced(network, x)
     features, head = _classifier(network, trace)
     for name in names:

@@ -45,7 +45,7 @@ def wrap_loader(
     else:
         reference, _ = _take(_batches(held_out), HELD_OUT)
     if min(left, len(reference)) < 2:
-        raise InputError(f"the loaders have {rows} training and {len(reference)} held-out inputs: pass some hundreds")
+        raise InputError(f"the loaders have {rows} training and {len(reference)} held-out inputs: pass a few hundred")
     device = device_of(network)
     examples = reference[:16].to(device)
     network, classes = check_network(network, examples)

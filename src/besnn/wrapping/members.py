@@ -37,7 +37,7 @@ def convert(
     network, _ = check_network(network, x, preprocessing.form == "tokens")
     found = find_layers(network, x)
     if found.head is None or found.features is None:
-        raise InputError("members need a network that ends in a linear layer: leave members out, or convert it by besnn.layers")
+        raise InputError("members need a network that ends in a linear layer: drop members, or convert it with besnn.layers")
     body = copy.deepcopy(network)
     parent, _, name = found.features.removesuffix(INPUT).rpartition(".")
     setattr(body.get_submodule(parent), name, nn.Identity())

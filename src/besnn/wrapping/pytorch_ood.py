@@ -72,9 +72,9 @@ class FeatureDensity(Density):
 
     def state(self) -> dict[str, Tensor]:
         """Refuse: what a detector of another library consists of is not known."""
-        raise InputError(f"{type(self.detector).__name__} of pytorch-ood cannot be saved: choose a score of besnn for that")
+        raise InputError(f"{type(self.detector).__name__} of pytorch-ood cannot be saved: choose one of besnn's scores instead")
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """Refuse likewise."""
+        """Refuse, for the same reason."""
         raise NotImplementedError

@@ -42,7 +42,7 @@ class ScoreFit:
 
     The scores of inner layers are called `nearest-neighbour at layer3`; those without a layer look at what goes into the
     classifier. `combined` adds up the energy of the logits and the nearest neighbours at all layers. A layer counts only where
-    it is more surprised than `BEYOND`: early layers then tell inputs of another kind, and do not blur near outliers, whose
+    it is more surprised than `BEYOND`: early layers then detect inputs of another kind, and do not blur near outliers, whose
     textures are ordinary.
     """
 
@@ -103,7 +103,7 @@ class ScoreFit:
 
     def _held_out(self) -> Array:
         if self.held_out is None or len(self.held_out) < 2:
-            raise InputError("there are too few images to choose a score by: pass some hundreds, or name a score")
+            raise InputError("there are too few images to choose a score by: pass a few hundred, or name a score")
         return self.held_out
 
     def training_features(self) -> tuple[Tensor, Tensor]:

@@ -30,8 +30,8 @@ def preprocessing_of(
     Args:
         input_shape: of raw images.
         given: torchvision transforms, timm's configuration (a mapping), transformers' image processor, or a `Preprocessing`.
-        mean: instead, of pixels from 0 to 1, one number or one per channel; 0 unless given.
-        std: likewise; 1 unless given.
+        mean: in place of `given`, of pixels from 0 to 1, one number or one per channel; 0 unless given.
+        std: of the same pixels; 1 unless given.
         size: the side, or height and width, that images are resized to.
 
     >>> preprocessing_of((3, 40, 40), mean=0.5, std=0.25, size=32)(torch.zeros(1, 3, 40, 40)).shape

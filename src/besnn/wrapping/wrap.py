@@ -51,7 +51,7 @@ def wrap(
     seed: int = 0,
     program: bytes | None = None,
 ) -> Detector:
-    """Make a calibrated detector of a trained network, which stays as it is: its logits are the detector's, to the last bit.
+    """Make a calibrated detector from a trained network, which stays as it is: its logits are the detector's, to the last bit.
 
     The threshold's guarantee needs inputs that the network was *not* trained on: pass some as `held_out`. Without them a fifth
     of `images` is held out; if the network has been trained on those, more known inputs than `alpha` are flagged.
@@ -66,15 +66,15 @@ def wrap(
         class_names: by class index; the indices themselves unless given.
         preprocessing: from pixels to the network's inputs: torchvision transforms, timm's configuration, transformers' image
             processor, or a `besnn.model.Preprocessing`.
-        mean: instead of it, of pixels from 0 to 1, one number or one per channel.
-        std: likewise.
-        size: likewise, the side or the height and width that images are resized to.
-        layers: names of the layers to look at, `fc:input` for what goes into `fc`; found by themselves unless given.
+        mean: of pixels from 0 to 1, one number or one per channel. With `std` and `size` it takes the place of `preprocessing`.
+        std: of the same pixels, one number or one per channel.
+        size: the side, or the height and width, that images are resized to.
+        layers: names of the layers to look at, `fc:input` for what goes into `fc`; found automatically unless given.
         score: `auto` for the best one on made-up outliers, or a name; `besnn.wrapping.score_names` lists them.
         delta: keep alpha with probability 1 − delta over the held-out inputs; see `besnn.detection.ConformalThreshold`.
         memory: the most bytes that the score may take.
         members: with more than one, the network is converted to a BE-SNN, which is trained.
-        epochs: for so many epochs.
+        epochs: how many epochs the members train for.
         seed: of the split.
         program: the file of a `torch.export` program that the network was read from; the detector's file then holds it.
 
@@ -181,7 +181,7 @@ def _split(data: Data, held_out: Array | Dataset | None, seed: int) -> Split:
     inputs = held_out.inputs if isinstance(held_out, Dataset) else as_numpy(held_out, "held_out")
     inputs = inputs if inputs.ndim == 4 else inputs.astype(np.float32)
     if len(inputs) < 4:
-        raise InputError(f"held_out holds {len(inputs)} inputs: pass some hundreds")
+        raise InputError(f"held_out holds {len(inputs)} inputs: pass a few hundred")
     labels = None
     if isinstance(held_out, Dataset) and set(held_out.class_names) <= set(data.class_names):
         labels = held_out.align_classes(data.class_names).labels

@@ -116,7 +116,7 @@ class ClassCovarianceDensity(ClassGaussianDensity):
     """Minus the largest class log-density, −max_c log N(x; μ_c, Σ_c), where each class has a covariance of its own.
 
     Σ_c is the class's covariance, mixed with d / 10 rows' worth of the covariance that all classes share: with few rows in d
-    dimensions, the own one would be singular. Takes 4 · members · classes · (d + d (d + 1) / 2) bytes in a file.
+    dimensions, its own would be singular. Takes 4 · members · classes · (d + d (d + 1) / 2) bytes in a file.
     """
 
     def _factorise(self, spreads: list[Tensor]) -> Tensor:

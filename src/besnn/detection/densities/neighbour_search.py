@@ -19,7 +19,7 @@ GPU_SHARE = 32  # temporaries take one part in this many of a GPU's memory
 GROUP = 32  # columns of which only the nearest is looked at first; a power of two
 GROUPS_PER_NEIGHBOUR = 4  # with this many groups for each of k, hardly two of the k nearest share one
 MOST_SPARE = 2048  # a query with this many candidates more than k needs better estimates
-FEW_QUERIES = 4  # so few are searched one by one, in far fewer operations
+FEW_QUERIES = 4  # up to this many are searched one by one, in far fewer operations
 ENOUGH_QUERIES = 1000  # to judge an estimator by
 # These types sort like floats from 0 up, and much faster on CPUs. Negative values all sort below; here they are 0 up to errors.
 SORTABLE = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
@@ -260,7 +260,7 @@ def fast_types(device: torch.device) -> tuple[torch.dtype, ...]:
 
 
 class NeighbourSearch:
-    """Rows `[n, d]`, float32, prepared to be searched; they then take up to five quarters more memory."""
+    """Rows `[n, d]`, float32, prepared to be searched; they then take up to 125 % more memory."""
 
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows

@@ -64,8 +64,8 @@ _HOOKS: "WeakKeyDictionary[WithLayerOutputs, list[RemovableHandle]]" = WeakKeyDi
 class WithLayerOutputs(nn.Module):
     """A network that returns a tuple: its output, and the outputs of the named layers; `fc:input` is what goes into `fc`.
 
-    The network itself is neither copied nor changed, but for hooks, which do nothing while others run it. A layer that returns
-    several values gives its first one.
+    The network itself is neither copied nor changed, except for hooks, which do nothing while others run it. A layer that
+    returns several values gives its first one.
     """
 
     def __init__(self, module: nn.Module, *layers: str) -> None:
@@ -81,7 +81,7 @@ class WithLayerOutputs(nn.Module):
         return found.register_forward_hook(partial(self._keep, layer))
 
     def remove_hooks(self) -> None:
-        """Leave the network as it was; this one is of no use any more."""
+        """Leave the network as it was; this object cannot be used afterwards."""
         for hook in _HOOKS.pop(self, ()):
             hook.remove()
 

@@ -45,7 +45,7 @@ class ConvReLU(nn.Module):
         self.packed: Tensor | None = None
 
     def pack(self) -> None:
-        """Lay out the weight anew, as oneDNN would for every call."""
+        """Lay out the weight once, as oneDNN would otherwise do for every call."""
         conv = self.conv
         if not isinstance(conv.padding, str):
             padding, stride, dilation = list(conv.padding), list(conv.stride), list(conv.dilation)
