@@ -7,9 +7,11 @@ small tmpfs, where this user may mount one, and otherwise a limit on the size of
 
 import io
 import json
+import multiprocessing
 import os
 import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ import yaml
 
 from benchmarks.documents import Table, bench_record
 from benchmarks.serve_fuzz import QUICK
+from besnn.cli import main
 from besnn.data import two_moons
 from besnn.storage.tensor_file import MODEL_FILE, read_tensor_file, tensor_file_bytes
 
@@ -63,19 +67,49 @@ STEPS = {
 }
 
 
-def besnn(folder: Path, *arguments: str, file_bytes: int = -1) -> subprocess.Popen[str]:
-    """Start a command in a folder, with a limit on the size of the files that it writes if it is not negative."""
-    command = [sys.executable, "-m", "besnn", *arguments, "--quiet"]
-    limit = (file_bytes, file_bytes)
-    prepare = None if file_bytes < 0 else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, preexec_fn=prepare)
+SERVER = multiprocessing.get_context("forkserver")
+"""Has imported what the commands need, and forks: otherwise most kills would come while a command imports."""
+SERVER.set_forkserver_preload(
+    [
+        *("benchmarks.__main__", "benchmarks.kills", "besnn.cli.loading", "besnn.training.fit", "besnn.batch", "besnn.triage"),
+        *(
+            "besnn.wrapping.embeddings",
+            "besnn.detection.drift",
+            "torch.export",
+            "torch.utils.tensorboard",
+            "sklearn.linear_model",
+        ),
+    ]
+)
 
 
-def finish(process: subprocess.Popen[str], *codes: int) -> None:
+def start(folder: Path, *arguments: str, file_bytes: int = -1) -> BaseProcess:
+    """Start a command of besnn in a folder, with a limit on the size of the files that it writes if it is not negative."""
+    process = SERVER.Process(target=_run, args=(folder, arguments, file_bytes), name=f"besnn {' '.join(arguments)}")
+    process.start()
+    return process
+
+
+def _run(folder: Path, arguments: tuple[str, ...], file_bytes: int) -> None:
+    os.dup2(os.open(_errors(folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
+    os.chdir(folder)
+    if file_bytes >= 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    sys.argv = ["besnn", *arguments, "--quiet"]
+    main()
+
+
+def _errors(folder: Path) -> Path:
+    """Return the file beside a folder that holds what the last command there said on standard error."""
+    return folder.with_name(f"{folder.name}.errors")
+
+
+def finish(folder: Path, process: BaseProcess, *codes: int) -> None:
     """Wait for a command to end with one of some exit codes and without a traceback."""
-    _, errors = process.communicate()
-    if process.returncode not in (codes or (0,)) or "Traceback" in errors:
-        raise AssertionError(f"{process.args!r} ended with {process.returncode}: {errors}")
+    process.join()
+    errors = _errors(folder).read_text()
+    if process.exitcode not in (codes or (0,)) or "Traceback" in errors:
+        raise AssertionError(f"{process.name} ended with {process.exitcode}: {errors}")
 
 
 def content(path: Path) -> bytes | None:
@@ -103,36 +137,35 @@ def prepare(folder: Path) -> None:
     (folder / "moons.csv").write_text("\n".join(["x1,x2,label", *rows]))
     inbox = np.concatenate([two_moons(20_000, seed=5).inputs, rng.normal((9, 9), 0.2, (80, 2))])
     np.savetxt(folder / "inbox.csv", inbox, delimiter=",", header="x1,x2", comments="")
-    finish(besnn(folder, "train", "two-moons", "-o", "model.safetensors", "--epochs=8", *TINY))
-    finish(besnn(folder, "triage", "model.safetensors", "inbox.csv", "-o", "triage"))
+    finish(folder, start(folder, "train", "two-moons", "-o", "model.safetensors", "--epochs=8", *TINY))
+    finish(folder, start(folder, "triage", "model.safetensors", "inbox.csv", "-o", "triage"))
     groups = folder / "triage" / "groups.yaml"
     named = yaml.safe_load(groups.read_text())
     named["groups"]["group-1"]["name"] = "far"
     groups.write_text(yaml.safe_dump(named))
-    finish(besnn(folder, "score", "model.safetensors", "moons.csv", "-o", "scores.csv"))
-    finish(besnn(folder, "score", "model.safetensors", "moons.csv", "-o", "scores.parquet"))
-    finish(besnn(folder, *STEPS["monitor --state"].arguments))
+    finish(folder, start(folder, "score", "model.safetensors", "moons.csv", "-o", "scores.csv"))
+    finish(folder, start(folder, "score", "model.safetensors", "moons.csv", "-o", "scores.parquet"))
+    finish(folder, start(folder, *STEPS["monitor --state"].arguments))
     for name in ("new.safetensors", "wrapped.safetensors"):
         shutil.copy(folder / "model.safetensors", folder / name)
     for name in STEPS["triage --apply"].outputs:
         shutil.copy(folder / "scores.parquet", folder / name)
 
 
-def disturb(process: subprocess.Popen[str], folder: Path, seconds: float, rng: np.random.Generator) -> bool:
+def disturb(process: BaseProcess, folder: Path, seconds: float, rng: np.random.Generator) -> bool:
     """Kill a command at a random moment of its seconds, or soon after a change of its folder; return whether it still ran."""
     if rng.random() < 0.5:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds * rng.random())
+        process.join(seconds * rng.random())
     else:
         before, changes = listing(folder), int(rng.integers(1, 4))
-        while process.poll() is None and changes:
+        while process.is_alive() and changes:
             time.sleep(MOMENT / 20)
             if (now := listing(folder)) != before:
                 before, changes = now, changes - 1
         time.sleep(MOMENT * rng.random())
     process.kill()
-    process.communicate()
-    return process.returncode < 0
+    process.join()
+    return process.exitcode == -signal.SIGKILL
 
 
 def listing(folder: Path) -> list[str]:
@@ -145,7 +178,7 @@ def check(step: Step, folder: Path, old: list[Any], new: list[Any]) -> None:
     found = [content(folder / name) for name in step.outputs]
     if not all(each in (*pair,) for each, pair in zip(found, zip(old, new, strict=True), strict=True)):
         raise AssertionError(f"{step.arguments}: {folder} holds neither the old nor the new output")
-    finish(besnn(folder, *step.arguments, *step.again))
+    finish(folder, start(folder, *step.arguments, *step.again))
     if (step.repeatable or found == old) and [content(folder / name) for name in step.outputs] != new:
         raise AssertionError(f"{step.arguments}: {folder} differs from an undisturbed run")
 
@@ -169,7 +202,7 @@ def measure_step(step: Step, base: Path, kills: int, disks: int, rng: np.random.
         folder = Path(name) / "folder"
         shutil.copytree(base, folder)
         old, began = [content(folder / each) for each in step.outputs], time.monotonic()
-        finish(besnn(folder, *step.arguments))
+        finish(folder, start(folder, *step.arguments))
         seconds, new = time.monotonic() - began, [content(folder / each) for each in step.outputs]
         size = 2 * sum((folder / each).stat().st_size for each in step.outputs)
         for disk in [False] * kills + [True] * disks:
@@ -185,11 +218,11 @@ def measure_step(step: Step, base: Path, kills: int, disks: int, rng: np.random.
                 shutil.copytree(base, folder, dirs_exist_ok=True)
                 if disk:
                     with full_disk(folder, int(size * rng.random())) as limit:
-                        process = besnn(folder, *step.arguments, file_bytes=limit)
-                        finish(process, 0, 1, 2)
-                        seen["disk_full"] += process.returncode != 0
+                        process = start(folder, *step.arguments, file_bytes=limit)
+                        finish(folder, process, 0, 1, 2)
+                        seen["disk_full"] += process.exitcode != 0
                 else:
-                    seen["killed"] += disturb(besnn(folder, *step.arguments), folder, seconds, rng)
+                    seen["killed"] += disturb(start(folder, *step.arguments), folder, seconds, rng)
                 seen["new"] += [content(folder / each) for each in step.outputs] == new
                 check(step, folder, old, new)
             finally:
