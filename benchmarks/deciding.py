@@ -24,8 +24,9 @@ from benchmarks.scoring import (
 )
 from benchmarks.timing import take_turns
 from besnn.batch import IMAGE_ROWS, score_file
-from besnn.data import ImageSpec, stream
+from besnn.data import Dataset, ImageSpec, stream
 from besnn.detector import Detector
+from besnn.training.examples import keep_examples
 
 SHIPPED = Path(__file__).parent.parent / "models" / "fashion-mnist.safetensors"
 STORED = 10_000  # training features that pytorch-ood's detectors see, as many as the shipped detector keeps
@@ -40,6 +41,9 @@ def decide_many(setting: Setting) -> Findings:
     work, raw = f"decide about {setting.images} images", images_for(setting, setting.images).cpu()
     detector = Detector.load(SHIPPED).to(setting.device)
     runs, weights = _runs(detector, setting, raw)
+    labels = np.arange(setting.images) % CLASSES
+    keep_examples(detector, Dataset(raw.numpy(), labels, detector.class_names, "images"))
+    runs["be-snn", "explained, without heat maps", MEMBERS] = lambda: detector.explain(raw, heat_map=False)
     peers, left_out = other_libraries(setting, raw)
     findings = _time(work, runs | peers, weights, raw, setting, setting.rounds)
     own = findings.seconds(work, "be-snn", "decision")
@@ -49,6 +53,8 @@ def decide_many(setting: Setting) -> Findings:
         **{f"{name} ({library})": (findings.seconds(work, name, library), 1.0) for name, library, _ in peers},
     }
     findings.targets += [Target(work, f"time over {name}", own / seconds, most) for name, (seconds, most) in ratios.items()]
+    explained = findings.seconds(work, "be-snn", "explained, without heat maps")
+    findings.targets.append(Target(work, "time of explanations over it", explained / own, 2.0))
     findings.checks.append(_is_what_the_parts_give(work, detector, raw))
     findings.left_out += left_out
     return findings

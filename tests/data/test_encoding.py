@@ -79,6 +79,12 @@ def test_what_training_rows_do_not_have_is_counted(table, tmp_path):
     assert not batch.inputs[1].any()
 
 
+def test_integers_are_not_dates(table):
+    encoding = load(table).encoding
+    frame = pd.DataFrame({"age": [31], "colour": ["red"], "member": [True], "since": [20240501], "weight": [1000.5]})
+    assert frame_rows(frame, encoding).errors == ["column 'since' is not a date ('20240501')"]
+
+
 def test_plain_numbers_need_no_encoding():
     cells = pa.RecordBatch.from_pydict({"x": [1.0, 2.0], "y": ["3", " 4"], "z": [True, False]})
     assert surveyed(cells, ["x", "y", "z"]) is None

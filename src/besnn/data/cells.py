@@ -58,6 +58,8 @@ def to_days(cells: pa.Array) -> NDArray[np.float64]:
     cells = plain_cells(cells)
     if is_text(cells):
         cells = pc.if_else(pc.match_substring_regex(cells, _DATE), pc.replace_substring_regex(cells, "Z$", ""), None)
+    elif not pa.types.is_temporal(cells.type):  # integers would be taken for microseconds
+        return np.full(len(cells), np.nan)
     try:
         stamps = cells.cast(pa.timestamp("us"), safe=False)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # not a kind of date, or no such day
