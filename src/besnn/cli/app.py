@@ -150,5 +150,6 @@ def main() -> None:
     if not os.environ.get("BESNN_DEBUG"):  # hide what libraries tell developers
         warnings.simplefilter("ignore")
         logging.disable(logging.INFO)
+        logging.getLogger("PIL").setLevel(logging.CRITICAL)  # besnn's own error says what is wrong with a file
         threading.excepthook = _thread_failed
     sys.exit(run())
