@@ -117,7 +117,7 @@ def triage_table(results: Path) -> Table:
             *(f"{100 * record[key][f'accuracy_of_{kind}_classes']:.1f} %" for kind in ("old", "new")),
             *(f"{100 * record[key]['flagged'][each]:.1f} %" for each in NEW_CLASSES),
         )
-        for name, key in (("trained on eight classes", "before"), ("gone on with the named groups", "after"))
+        for name, key in (("trained on eight classes", "before"), ("continued with the named groups", "after"))
     ]
     groups = ", ".join(f"{each['size']} inputs ({100 * each['purity']:.1f} % {each['class']})" for each in record["groups"])
     note = f"Groups among {record['inbox']:,} images of all ten classes: {groups}; {record['single']} flagged images in none."
