@@ -35,11 +35,11 @@ def detector(fitted):
     return Detector(trained.model, trained.preprocessing, trained.class_names, trained.recipe)
 
 
-def test_photos_are_scored_by_what_tells_classes_apart_and_by_their_pixels(detector, fitted):
+def test_photos_are_scored_by_their_neighbours_at_the_output_and_by_their_pixels(detector, fitted):
     fit_scoring(detector, load_recipe("images").score, fitted.split.training, fitted.split.validation)
-    parts = ["class-gaussian at pixels", "relative-mahalanobis at output", "tempered-entropy"]
+    parts = ["class-gaussian at pixels", "nearest-neighbour at output", "tempered-entropy"]
     assert (detector.scoring.name, list(detector.scoring.combined.tails)) == ("combined", parts)
-    assert list(detector.scoring.combined.far) == parts[:1]
+    assert detector.scoring.combined.far == pytest.approx({parts[0]: np.log(6)})
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +346,7 @@ def test_far_densities_join_the_combination(far, fitted):
         surprise = TailProbability(torch.from_numpy(far.score(validation, name))).surprise(
             torch.from_numpy(far.score(inputs, name))
         )
-        expected += 2 * np.maximum(surprise.numpy() - np.log(5), 0) if name in distant else surprise.numpy()
+        expected += 2 * np.maximum(surprise.numpy() - np.log(6), 0) if name in distant else surprise.numpy()
     np.testing.assert_allclose(far.score(inputs), expected, rtol=1e-4, atol=1e-5)
 
 

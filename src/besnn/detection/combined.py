@@ -13,7 +13,7 @@ UPPER_SHARE = 0.05  # of the reference scores: the slope beyond the largest come
 LEAST_UPPER = 10  # but at least this many, up to a third of them: the excess of one or two says little
 RESOLUTION = 1 / 256  # smallest distance of two knots, as a share of the range of the middle 90 % of reference scores
 ROUNDING = 1e-5  # smallest resolution, as a share of the largest reference score
-FAR = math.log(5)  # the surprise beyond which the pixels of an image count, that of one known input in five; chosen, with the
+FAR = math.log(6)  # the surprise beyond which the pixels of an image count, that of one known input in six; chosen, like the
 FAR_WEIGHT = 2.0  # weight of the rest, on the development tasks of benchmarks/first_hour_tasks.py
 SMALLEST = 1e-30  # smallest resolution of all: a number divided by less may be infinite
 
