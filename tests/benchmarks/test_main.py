@@ -51,7 +51,7 @@ def test_a_wrong_answer_is_an_error(benchmarks, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--quick", "--rows", "velocity"], "unknown row 'velocity': use some of scoring, one-image"),
+        (["--quick", "--rows", "velocity"], "unknown row 'velocity': use some of decision, one-decision"),
         (["onnx", "--only", "mnist"], "unknown detector 'mnist': use some of two-moons"),
         (["--device", "tpu"], "device 'tpu' is unknown: use auto, cpu"),
     ],
