@@ -19,21 +19,24 @@ ROWS_PER_SECOND = 100_000  # the aim, for one core
 
 def fit_and_score_tables(setting: Setting) -> Findings:
     """Time fits of tables that are made up, and decisions about their rows by one thread."""
-    findings, classifiers = Findings(), {}
+    findings, fitted = Findings(), {}
     for rows, aim in zip(setting.table_rows, SECONDS_PER_ROW, strict=True):
+        X, y = _table(rows, COLUMNS)
         work, began = f"fit {rows:,} rows of {COLUMNS} columns", time.perf_counter()
-        classifiers[COLUMNS] = BESNNClassifier(random_state=0).fit(*_table(rows, COLUMNS))
+        classifier = BESNNClassifier(random_state=0).fit(X, y)
         timing = Timing.of([time.perf_counter() - began])
-        findings.figures.append(Figure(work, "be-snn", "BESNNClassifier()", timing, members=classifiers[COLUMNS].members))
+        findings.figures.append(Figure(work, "be-snn", "BESNNClassifier()", timing, members=classifier.members))
         findings.targets.append(Target(work, "seconds", timing.seconds, aim * rows))
+        fitted[COLUMNS] = classifier, X
     rows = setting.table_rows[0]
-    classifiers[FEW_COLUMNS] = BESNNClassifier(random_state=0).fit(*_table(rows, FEW_COLUMNS))
+    X, y = _table(rows, FEW_COLUMNS)
+    fitted[FEW_COLUMNS] = BESNNClassifier(random_state=0).fit(X, y), X
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for columns, classifier in sorted(classifiers.items()):
+        for columns, (classifier, X) in sorted(fitted.items()):
             work = f"decide about {rows:,} rows of {columns} columns, one thread"
-            run = partial(classifier.is_ood, _table(rows, columns)[0])
+            run = partial(classifier.is_ood, X[:rows])
             timing = take_turns({"is_ood": run}, setting.device, setting.rounds, warm_up=1)["is_ood"]
             findings.figures.append(Figure(work, "be-snn", "is_ood", timing, members=classifier.members))
             findings.targets.append(Target(work, "microseconds per row", 1e6 * timing.seconds / rows, 1e6 / ROWS_PER_SECOND))
