@@ -14,7 +14,7 @@ from besnn.model import InferenceNetwork
 
 QUICK = quick(torch.device("cpu"))
 FIGURES = {  # how many each row times
-    "decision": 4,
+    "decision": 5,
     "one-decision": 4,
     "folder": 3,
     "scoring": 6,

@@ -43,4 +43,4 @@ def test_the_record_makes_a_table(tmp_path: Path) -> None:
     table = triage_table(Path("results"))
     if not table.rows:
         pytest.skip("there is no record")
-    assert [row[0] for row in table.rows] == ["trained on eight classes", "gone on with the named groups"]
+    assert [row[0] for row in table.rows] == ["trained on eight classes", "continued with the named groups"]
