@@ -33,7 +33,7 @@ FIGURES = {  # how many each row times
     "files": 0,
 }
 
-NO_FLOOR = {"neighbours": 1, "folder": 3, "tables": 4}  # numbers of 8 bits, files, and many steps
+NO_FLOOR = {"decision": 1, "neighbours": 1, "folder": 3, "tables": 4}  # many steps, numbers of 8 bits, and files
 
 
 @pytest.mark.parametrize("name", ROWS)
