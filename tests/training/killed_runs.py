@@ -1,4 +1,4 @@
-"""Train the same tiny run many times, kill it at random moments, and print the outcome as JSON.
+"""Train the same tiny run at least twice, kill it at random moments, and print the outcome as JSON.
 
     python killed_runs.py FOLDER KILLS
 
@@ -87,7 +87,7 @@ def main(root: Path, kills: int) -> None:
     expected = weights_digest(root / "undisturbed")
     random.seed(0)
     killed, finished, wrong, steps, left_over = 0, 0, [], set(), set()
-    while killed < kills:
+    while killed < kills or finished < 2:
         folder = root / f"run-{finished}"
         while not attempt(folder, random.uniform(0, duration / 2)):
             killed += 1

@@ -17,7 +17,6 @@ def test_every_run_that_is_killed_and_resumed_reaches_the_same_weights(tmp_path)
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert outcome["killed"] >= KILLS
-    assert outcome["finished"] > 1
     assert outcome["wrong"] == []
     assert len(outcome["steps"]) > 3  # kills came at many different moments
     assert outcome["files"] == ["checkpoint.safetensors", "log.csv"]
