@@ -63,11 +63,13 @@ def keep_weights(detector: Detector, path: Path) -> None:
 def kept_network(run: Run, workspace: Workspace, training: Dataset) -> Fitted | None:
     """Return the network that was kept of a run, with its score fitted anew; None if there is none of the same recipe.
 
-    The recipes may differ in their score: a network need not be trained again to be judged by another one.
+    The recipes may differ in score and calibration: a network need not be trained again to be judged by others.
     """
     path, recipe = workspace.weights(run), run.recipe
     detector = Detector.load(path) if path.exists() else None
-    if detector is None or detector.recipe is None or detector.recipe.model_copy(update={"score": recipe.score}) != recipe:
+    if detector is None or detector.recipe is None:
+        return None
+    if detector.recipe.model_copy(update={"score": recipe.score, "calibration": recipe.calibration}) != recipe:
         return None
     split = split_data(training, recipe.data, recipe.training.seed)
     detector.to(choose_device(workspace.accelerator))
