@@ -9,7 +9,7 @@ from besnn.detection.score_set import COMBINED
 from experiments.conversion import CONVERSION
 from experiments.cost import COST, TABLE_2, cost_table
 from experiments.decisions import DECISIONS, decision_table
-from experiments.detector import detector_table
+from experiments.detector import SHIPPED, detector_table
 from experiments.figure1 import FIGURE_1, figure1_table
 from experiments.hunt import HUNT, hunt_tables
 from experiments.paper import NOT_RUN, PAPER_SCORE, SEEDS, TABLE_1, TABLE_3, PaperRow, Spread, plus_minus
@@ -64,7 +64,7 @@ def result_tables(results: Path) -> list[Table]:
         cost_rows_table(records),
         cost_table(records),
         figure1_table(records),
-        detector_table(results),
+        *(detector_table(name, results) for name in SHIPPED),
         decision_table(records),
         triage_table(results),
         readme_table(records, results),
@@ -199,7 +199,7 @@ def _about(table: Table, notes: Sequence[str]) -> str:
 
 def readme_table(records: Sequence[Record], results: Path) -> Table:
     """Return the README's six rows from Table 1's records, with the speed in the note; no rows without such records."""
-    records = of_experiment(records, "table1")
+    records = [record for record in of_experiment(records, "table1") if not record.variant]
     defaults = {run.in_name: run.default_score for run in records if run.method == "be-snn"}
     rows = [
         _published_short("BE-SNN, the paper's figures", "be-snn"),
