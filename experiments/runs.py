@@ -41,7 +41,7 @@ TASKS = {
     task.name: task
     for task in (
         Task("fashion-mnist", ("mnist", "not-mnist"), (1, 28, 28), "fashion-convnet"),
-        Task("cifar10", ("svhn",), (3, 32, 32), "cifar-resnet18"),
+        Task("cifar10", ("svhn", "cifar100-sample"), (3, 32, 32), "cifar-resnet18"),
     )
 }
 
@@ -50,7 +50,7 @@ def task_of(in_name: str) -> Task:
     """Return the task of an in-distribution set.
 
     >>> task_of("cifar10").unknown
-    ('svhn',)
+    ('svhn', 'cifar100-sample')
     """
     if in_name not in TASKS:
         raise InputError(f"unknown task {in_name!r}: use one of {', '.join(TASKS)}")
