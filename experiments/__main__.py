@@ -235,30 +235,36 @@ def figure1(
 
 @app.command()
 def detector(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")] = Path(
-        "models/fashion-mnist.safetensors"
-    ),
+    in_name: In = InName.FASHION_MNIST,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The model file to write. (default: models/NAME.safetensors)", show_default=False),
+    ] = None,
     overrides: Set = None,
     data_dir: DataDir = None,
     results: Results = RESULTS,
     quiet: Quiet = False,
 ) -> None:
-    """Make the FashionMNIST detector that is in models/, from the kept weights of Table 1's first BE-SNN, and check it."""
-    from experiments.detector import check, compare, make_detector, write_comparisons
+    """Make a detector that is in models/, from the kept weights of a BE-SNN of Table 1, and check it against its record."""
+    from besnn.detector import Detector
+    from experiments.detector import MODELS, SHIPPED, check, compare, make_detector, write_comparisons
     from experiments.suites import table1_runs
 
-    (run,) = table1_runs("fashion-mnist", [0], overrides or (), methods=["be-snn"])
+    shipped = SHIPPED[in_name.value]
+    runs = table1_runs(in_name.value, [0], overrides or (), methods=["be-snn"])
+    run = next(run for run in runs if run.variant == shipped.variant)
     workspace, say = _workspace(results, data_dir, "cpu"), _say(quiet)
-    made = make_detector(run, workspace)
+    path = output or MODELS / f"{in_name.value}.safetensors"
+    content = make_detector(run, workspace).to_bytes(shipped.half)
     comparisons = []
-    for each in compare(made, run, workspace):
+    for each in compare(Detector.from_bytes(content), run, workspace, shipped.images):
         say(f"{each.name}: {each.found:.4f} (recorded {each.recorded:.4f})")
         comparisons.append(each)
     check(comparisons)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    made.save(output)
-    say(f"wrote {write_comparisons(comparisons, run, workspace)}")
-    say(f"wrote {output}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    say(f"wrote {write_comparisons(comparisons, run, workspace, shipped.images)}")
+    say(f"wrote {path}")
 
 
 @app.command()

@@ -104,6 +104,21 @@ def test_a_saved_detector_predicts_the_same_to_the_last_bit(method, score, image
     assert again.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_half_the_bits_are_enough_for_weights(method, fitted, stripes, tmp_path):
+    detector = fitted(method, images=True)
+    path = tmp_path / "half.safetensors"
+    detector.save(path, half=True)
+    kept, _ = read_tensor_file(path, MODEL_FILE)
+    assert {kept[name].dtype for name in kept if name.startswith("model/") and kept[name].ndim > 1} == {torch.float16}
+    loaded = Detector.load(path)
+    assert {value.dtype for value in loaded.model.state_dict().values()} == {
+        value.dtype for value in detector.model.state_dict().values()
+    }
+    new = stripes.inputs[::3]
+    np.testing.assert_allclose(loaded.score(new), detector.score(new), rtol=0.02, atol=0.02)
+
+
 def test_a_saved_detector_uses_several_layers(tiny_recipe, stripes, tmp_path):
     settings = "backbone.hidden=[4, 4]", "data.calibration=0.4", "score.name=nearest-neighbour", "score.neighbour=3"
     detector = fit_detector(tiny_recipe(*settings, "score.layer=trunk.2+trunk", "training.epochs=1"), stripes).detector
@@ -366,7 +381,7 @@ WEIGHT = "model/feature_extractor.0.weight"
         lambda tensors, header: tensors.pop(WEIGHT),
         lambda tensors, header: tensors.update({"model/extra": torch.ones(1)}),
         lambda tensors, header: tensors.update({WEIGHT: torch.ones(2, 2)}),
-        lambda tensors, header: tensors.update({WEIGHT: tensors[WEIGHT].half()}),
+        lambda tensors, header: tensors.update({WEIGHT: tensors[WEIGHT].bfloat16()}),
         lambda tensors, header: tensors.update({"model/class_mean": torch.ones(1, 1, 1)}),
         lambda tensors, header: tensors.update({"model/class_mean": tensors["model/class_mean"].double()}),
         lambda tensors, header: tensors.pop("model/class_spread"),

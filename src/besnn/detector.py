@@ -425,16 +425,19 @@ class Detector:
                 raise InputError(f"input {row}: {error}: remove the row or fill it in")
         return rows.inputs
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one safetensors file, atomically."""
-        write_tensor_file(Path(path), MODEL_FILE, *self._to_parts())
+    def save(self, path: str | os.PathLike[str], half: bool = False) -> None:
+        """Write one safetensors file, atomically. With `half`, weight matrices have 16 bits, and the file half the size."""
+        write_tensor_file(Path(path), MODEL_FILE, *self._to_parts(half))
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, half: bool = False) -> bytes:
         """Return the content of the file that `save` writes."""
-        return tensor_file_bytes(MODEL_FILE, *self._to_parts())
+        return tensor_file_bytes(MODEL_FILE, *self._to_parts(half))
 
-    def _to_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _to_parts(self, half: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, wrapped = self.model.file_parts()
+        if half:
+            matrices = {name for name, value in tensors.items() if value.dtype == torch.float32 and value.ndim > 1}
+            tensors = {name: value.half() if name in matrices else value for name, value in tensors.items()}
         tensors |= {"preprocessing/mean": self.preprocessing.mean, "preprocessing/std": self.preprocessing.std}
         scoring_tensors, scoring = self.scoring.state()
         tensors, calibration = tensors | scoring_tensors, None
@@ -504,7 +507,9 @@ class Detector:
         own = model.state_dict()
         for name, value in weights.items():
             expected = own[name].dtype if name in own else torch.float32  # class features are not there yet
-            if value.dtype != expected:
+            if value.dtype == torch.float16 and expected == torch.float32:
+                weights[name] = value.float()
+            elif value.dtype != expected:
                 raise TypeError(f"{name} has dtype {value.dtype}, not {expected}")
         model.eval()
         model.load_state_dict(weights, assign=True)

@@ -11,7 +11,7 @@ from besnn.errors import BesnnError, InputError
 from besnn.evaluation import ood_metrics
 from besnn.training.record import read_record
 from experiments.detection import measure_detection, official_test_set
-from experiments.detector import ALPHA, MODEL, RECORD, Comparison, check, compare, make_detector
+from experiments.detector import ALPHA, MODELS, Comparison, check, compare, make_detector, record_of
 from experiments.runner import execute
 from experiments.runs import Run, Workspace
 from experiments.suites import table1_runs
@@ -94,15 +94,18 @@ def test_missing_files_are_named(kept: tuple[Run, Workspace]) -> None:
 
 
 @pytest.mark.real_data
-def test_the_model_file_has_its_recorded_figures_on_a_sample(real_data_dir: Path) -> None:
-    (run,) = table1_runs("fashion-mnist", [0], ["data.limit=600"], methods=["be-snn"])
+@pytest.mark.parametrize(("in_name", "out_name", "images"), [("fashion-mnist", "mnist", 600), ("cifar10", "svhn", 150)])
+def test_a_model_file_has_its_recorded_figures_on_a_sample(
+    real_data_dir: Path, in_name: str, out_name: str, images: int
+) -> None:
+    (run, *_) = table1_runs(in_name, [0], [f"data.limit={images}"], methods=["be-snn"])
     workspace = Workspace(ROOT / "results", real_data_dir)
-    detector = Detector.load(ROOT / MODEL)
-    known, mnist = (official_test_set(name, run, workspace) for name in ("fashion-mnist", "mnist"))
-    recorded = {figure["name"]: figure["found"] for figure in read_record(workspace.results / RECORD)["figures"]}
+    detector = Detector.load(ROOT / MODELS / f"{in_name}.safetensors")
+    known, unknown = (official_test_set(name, run, workspace) for name in (in_name, out_name))
+    recorded = {figure["name"]: figure["found"] for figure in read_record(record_of(in_name, workspace.results))["figures"]}
     predictions = detector.predict(known.inputs)
     accuracy = float(np.mean(predictions.indices == known.align_classes(detector.class_names).labels))
-    assert accuracy == pytest.approx(recorded["accuracy"], abs=0.04)  # four standard errors of 600 images
-    assert float(predictions.is_ood.mean()) == pytest.approx(ALPHA, abs=0.035)
-    auroc = ood_metrics(predictions.score, detector.score(mnist.inputs))["auroc"]
-    assert auroc == pytest.approx(recorded["AUROC of combined on mnist"], abs=0.02)
+    assert accuracy == pytest.approx(recorded["accuracy"], abs=images**-0.5)  # four standard errors or more
+    assert float(predictions.is_ood.mean()) == pytest.approx(ALPHA, abs=0.875 * images**-0.5)
+    auroc = ood_metrics(predictions.score, detector.score(unknown.inputs))["auroc"]
+    assert auroc == pytest.approx(recorded[f"AUROC of combined on {out_name}"], abs=0.5 * images**-0.5)
