@@ -61,21 +61,23 @@ def keep_weights(detector: Detector, path: Path) -> None:
 
 
 def kept_network(run: Run, workspace: Workspace, training: Dataset) -> Fitted | None:
-    """Return the network that was kept of a run, with its score fitted anew; None if there is none of the same recipe.
+    """Return the network that was kept of a run of any experiment, with its score fitted anew; None if there is none.
 
     The recipes may differ in score and calibration: a network need not be trained again to be judged by others.
     """
-    path, recipe = workspace.weights(run), run.recipe
-    detector = Detector.load(path) if path.exists() else None
-    if detector is None or detector.recipe is None:
-        return None
-    if detector.recipe.model_copy(update={"score": recipe.score, "calibration": recipe.calibration}) != recipe:
-        return None
-    split = split_data(training, recipe.data, recipe.training.seed)
-    detector.to(choose_device(workspace.accelerator))
-    fit_scoring(detector, recipe.score, split.training, split.validation)
-    detector.provenance["measured"] = describe(detector, split)
-    return Fitted(detector, [], split)
+    recipe = run.recipe
+    for path in sorted((workspace.results / "weights").glob(f"*/{run.name}.safetensors")):
+        detector = Detector.load(path)
+        if detector.recipe is None:
+            continue
+        if detector.recipe.model_copy(update={"score": recipe.score, "calibration": recipe.calibration}) != recipe:
+            continue
+        split = split_data(training, recipe.data, recipe.training.seed)
+        detector.to(choose_device(workspace.accelerator))
+        fit_scoring(detector, recipe.score, split.training, split.validation)
+        detector.provenance["measured"] = describe(detector, split)
+        return Fitted(detector, [], split)
+    return None
 
 
 def make_detector(run: Run, workspace: Workspace, stored_rows: int = STORED_ROWS) -> Detector:
