@@ -21,7 +21,7 @@ from besnn.training import load_recipe, make_fabric
 from besnn.training.fit import fit_detector
 from besnn.training.record import model_fields, provenance, read_record, write_record
 from besnn.training.start import recipe_to_go_on
-from besnn.triage import Triage, apply_names, find_groups
+from besnn.triage import Group, Triage, apply_names, find_groups
 from besnn.triage.groups import FALSE_ALARM
 from experiments.runs import Workspace
 
@@ -46,8 +46,8 @@ def run_triage(
     recipe = load_recipe("fashion-mnist", overrides)
     data = load("fashion-mnist", split="train", data_dir=workspace.data_dir)
     test = load("fashion-mnist", split="test", data_dir=workspace.data_dir)
-    inbox, part, *rest = np.array_split(np.random.default_rng(recipe.training.seed).permutation(len(data)), SHARES)
-    inbox, judge = data.subset(inbox[: recipe.data.limit]), data.subset(part) if development else test
+    first, part, *rest = np.array_split(np.random.default_rng(recipe.training.seed).permutation(len(data)), SHARES)
+    inbox, judge = data.subset(first[: recipe.data.limit]), data.subset(part) if development else test
     training = data.subset(np.concatenate(rest if development else [part, *rest]))
     training = keep_classes(training, set(data.class_names) - set(new))
     training = training.subset(np.arange(len(training))[: recipe.data.limit])
@@ -85,12 +85,15 @@ def name_groups(found: Triage, inbox: Dataset, new: Sequence[str] = NEW_CLASSES)
     """Name each group as a person would, by the class of most of its inputs; also return each group's size and purity."""
     assert inbox.labels is not None
     truth = np.asarray(inbox.class_names)[inbox.labels]
-    named, described = {}, []
+    named: dict[str, Group] = {}
+    described: list[dict[str, Any]] = []
     for key, group in found.groups.items():
         names, counts = np.unique(truth[group.rows], return_counts=True)
         majority = str(names[counts.argmax()])
         named[key] = replace(group, name=majority if majority in new else FALSE_ALARM)
-        described.append({"size": len(group.rows), "class": majority, "purity": float(counts.max() / counts.sum())})
+        own = {part: truth[rows] == majority for part, rows in (("", group.rows), ("similar_", group.similar))}
+        described.append({"class": majority} | {f"{part}size": len(each) for part, each in own.items()})
+        described[-1] |= {f"{part}purity": float(each.mean()) for part, each in own.items() if len(each)}
     return replace(found, groups=named), described
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from besnn.data import Dataset
 from besnn.triage import Group, Triage, write_page
 
-FOUND = Triage({"group-1": Group(np.arange(4), "<left>", "a & b")}, np.arange(4, 6))
+FOUND = Triage({"group-1": Group(np.arange(4), "<left>", "a & b", similar=np.arange(6, 8))}, np.arange(4, 6))
 
 
 def test_a_page_of_images_allows_its_own_script_only(tmp_path):
@@ -23,6 +23,8 @@ def test_a_page_of_images_allows_its_own_script_only(tmp_path):
     assert 'data-nearest="&lt;left&gt;"' in page
     assert 'value="a &amp; b"' in page
     assert "6 of 9 inputs" in page
+    assert "2 more inputs resemble these" in page
+    assert 'max="2" value="2"' in page
 
 
 def test_a_page_of_rows_shows_their_columns(tmp_path):

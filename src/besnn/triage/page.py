@@ -41,7 +41,12 @@ def write_page(triage: Triage, folder: Path, inputs: Dataset, names: Sequence[st
         flagged=len(triage.single) + sum(len(group.rows) for group in triage.groups.values()),
         single=len(triage.single),
         groups=[
-            {"key": key, "group": group, "examples": _examples(inputs, names, group.rows[:SHOWN])}
+            {
+                "key": key,
+                "group": group,
+                "examples": _examples(inputs, names, group.rows[:SHOWN]),
+                "similar": _examples(inputs, names, _spread(group.similar)) if len(group.similar) else None,
+            }
             for key, group in triage.groups.items()
         ],
         suggestions=[*class_names, FALSE_ALARM, JUNK],
@@ -52,6 +57,11 @@ def write_page(triage: Triage, folder: Path, inputs: Dataset, names: Sequence[st
     with whole_file(folder / PAGE) as partial:
         partial.write_text(page, encoding="utf-8")
     return folder / PAGE
+
+
+def _spread(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return some of the rows, evenly from the first to the last."""
+    return np.take(rows, np.linspace(0, len(rows) - 1, min(SHOWN, len(rows))).round().astype(int))
 
 
 def _examples(inputs: Dataset, names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, object]:
