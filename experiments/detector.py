@@ -20,6 +20,7 @@ from besnn.errors import BesnnError, InputError
 from besnn.evaluation import ood_metrics
 from besnn.training.choose_score import fit_scoring
 from besnn.training.describe import describe
+from besnn.training.examples import keep_examples
 from besnn.training.fit import Fitted
 from besnn.training.record import provenance, read_record, write_record
 from besnn.training.split import split_data
@@ -90,6 +91,7 @@ def make_detector(run: Run, workspace: Workspace, stored_rows: int = STORED_ROWS
     if fitted is None:
         weights = f"there are no weights {workspace.weights(run)} of this recipe"
         raise InputError(f"{weights}: remove the record and run it again with --keep-weights")
+    keep_examples(fitted.detector, fitted.split.training, run.recipe.data.examples)
     calibration, _ = halves_of_test_set(run, workspace)
     return fitted.detector.calibrate(calibration.inputs, ALPHA, labels=calibration.labels)
 

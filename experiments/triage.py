@@ -124,6 +124,13 @@ def triage_table(results: Path) -> Table:
         )
         for name, key in (("trained on eight classes", "before"), ("continued with the named groups", "after"))
     ]
-    groups = ", ".join(f"{each['size']} inputs ({100 * each['purity']:.1f} % {each['class']})" for each in record["groups"])
-    note = f"Groups among {record['inbox']:,} images of all ten classes: {groups}; {record['single']} flagged images in none."
+    groups = "; ".join(map(_described, record["groups"]))
+    note = f"Groups among {record['inbox']:,} images of all ten classes: {groups}. {record['single']} flagged images are in none."
     return Table("Triage", header, rows, note)
+
+
+def _described(group: dict[str, Any]) -> str:
+    text = f"{group['size']} inputs ({100 * group['purity']:.1f} % {group['class']})"
+    if not group.get("similar_size"):
+        return text
+    return f"{text} and {group['similar_size']} that resemble them ({100 * group['similar_purity']:.1f} %)"

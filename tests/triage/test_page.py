@@ -32,5 +32,6 @@ def test_a_page_of_rows_shows_their_columns(tmp_path):
     page = write_page(FOUND, tmp_path, rows, [f"row {row}" for row in range(9)], ["left"]).read_text()
     assert '<th scope="col">width</th>' in page
     assert "<td>row 3</td><td>6</td><td>7</td>" in page
+    assert "<td>2: row 7</td><td>14</td><td>15</td>" in page
     empty = write_page(Triage({}, np.zeros(0, np.int64)), tmp_path, rows, [], ["left"]).read_text()
     assert "There are no groups" in empty

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def write_page(triage: Triage, folder: Path, inputs: Dataset, names: Sequence[st
                 "key": key,
                 "group": group,
                 "examples": _examples(inputs, names, group.rows[:SHOWN]),
-                "similar": _examples(inputs, names, _spread(group.similar)) if len(group.similar) else None,
+                "similar": _similar(inputs, names, group.similar) if len(group.similar) else None,
             }
             for key, group in triage.groups.items()
         ],
@@ -59,12 +59,15 @@ def write_page(triage: Triage, folder: Path, inputs: Dataset, names: Sequence[st
     return folder / PAGE
 
 
-def _spread(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return some of the rows, evenly from the first to the last."""
-    return np.take(rows, np.linspace(0, len(rows) - 1, min(SHOWN, len(rows))).round().astype(int))
+def _similar(inputs: Dataset, names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, object]:
+    """Show some of the rows, evenly from the first to the last, each with its place among them."""
+    places = np.linspace(0, len(rows) - 1, min(SHOWN, len(rows))).round().astype(int)
+    shown = np.take(rows, places)
+    captions = {row: f"{place + 1}: {names[row]}" for place, row in zip(places, shown, strict=True)}
+    return _examples(inputs, captions, shown)
 
 
-def _examples(inputs: Dataset, names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, object]:
+def _examples(inputs: Dataset, names: Sequence[str] | Mapping[int, str], rows: NDArray[np.int64]) -> dict[str, object]:
     if inputs.is_image:
         return {"picture": as_data_uri(image_grid(inputs.inputs[rows], [names[row] for row in rows])), "header": [], "rows": []}
     columns = list(inputs.feature_names or (f"column {place + 1}" for place in range(inputs.inputs.shape[1])))
