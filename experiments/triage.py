@@ -125,7 +125,7 @@ def triage_table(results: Path) -> Table:
         for name, key in (("trained on eight classes", "before"), ("continued with the named groups", "after"))
     ]
     groups = "; ".join(map(_described, record["groups"]))
-    note = f"Groups among {record['inbox']:,} images of all ten classes: {groups}. {record['single']} flagged images are in none."
+    note = f"Groups among {record['inbox']:,} images of all ten classes: {groups}. Flagged and in none: {record['single']}."
     return Table("Triage", header, rows, note)
 
 
