@@ -5,6 +5,7 @@ what they took them for before. So a group also comes with inputs that resemble 
 """
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +15,9 @@ import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional as F
 
-from besnn.detection.explanation import Examples
 from besnn.detector import Array, Detector, Predictions
 from besnn.errors import DataError, InputError, one_line
 from besnn.storage.files import whole_file
@@ -26,7 +27,7 @@ FALSE_ALARM, JUNK = "false alarm", "junk"
 DIMENSIONS = 20
 """Principal components of the features that inputs are grouped by: distances in more dimensions tell little."""
 NEIGHBOURS = 5
-"""A distance to a group, or to what is known, is that to so many inputs of it."""
+"""The distance to a group is that to so many of its inputs, or to more where known examples are few beside the inputs."""
 WITHIN = 0.95
 """What resembles a group is as near to it as this share of the group's own inputs, and nearer than to what is known."""
 NAMES, MEMBERS = "groups.yaml", "flagged.csv"
@@ -174,34 +175,56 @@ def find_groups(detector: Detector, inputs: Array, predictions: Predictions, sma
 
 
 def _similar(detector: Detector, inputs: Array, groups: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
-    """Return the inputs in no group that resemble each group, the nearest first; none if the detector keeps no examples."""
-    known, kept = detector.examples, []
-    if known is None or not groups:
+    """Return the inputs in no group that resemble each group, the nearest first; none if the detector keeps no examples.
+
+    What joins a group then counts as its own, until no more inputs join. So that a group is no denser than what is known, the
+    nearest example is compared with the k-th nearest input of the group, for k inputs per example.
+    """
+    examples = detector.examples
+    if examples is None or not groups:
         return {key: np.zeros(0, np.int64) for key in groups}
-    for own in groups.values():
-        features = torch.cat([part for _, part in detector.outputs(inputs[own], detector.layer)], dim=1)
-        kept.append(Examples.of(np.zeros(len(own)), own, features))
-    parts = []  # of distances to each group, and to what is known
-    for _, features in detector.outputs(inputs, detector.layer):
-        farthest = [each.nearest(features, NEIGHBOURS).distances[:, -1] for each in (*kept, known)]
-        parts.append(torch.stack(farthest, dim=1).cpu())
-    distances = torch.cat(parts).numpy()
-    nearest = distances.argmin(axis=1)
-    nearest[np.concatenate(list(groups.values()))] = -1
-    found = {}
-    for place, (key, own) in enumerate(groups.items()):
-        near = distances[:, place] <= np.quantile(distances[own, place], WITHIN)
-        rows = np.flatnonzero((nearest == place) & near)
-        found[key] = rows[np.argsort(distances[rows, place], kind="stable")]
-    return found
+    parts, known_parts = [], []
+    for _, part in detector.outputs(inputs, detector.layer):
+        parts.append(_of_unit_length(part) / len(part) ** 0.5)
+        known_parts.append(examples.nearest(part, 1).distances[:, 0])
+    features, known = torch.cat(parts), torch.cat(known_parts)
+    k = max(NEIGHBOURS, math.ceil(len(features) / len(examples)))
+    joined = [[torch.from_numpy(own).to(features.device)] for own in groups.values()]  # by round
+    nearest = [features.new_zeros(len(features), 0) for _ in groups]
+    free = torch.ones_like(known, dtype=torch.bool)
+    free[torch.cat([own for (own,) in joined])] = False
+    reach: list[Tensor] = []
+    while True:
+        nearest = [_nearest(features, rounds[-1], before, k) for rounds, before in zip(joined, nearest, strict=True)]
+        reach = reach or [each[own, -1].quantile(WITHIN) for each, (own,) in zip(nearest, joined, strict=True)]
+        closest = torch.stack([each[:, -1] for each in nearest]).min(dim=0)
+        joins = free & (closest.values < known) & (closest.values <= torch.stack(reach)[closest.indices])
+        if not joins.any():
+            break
+        free &= ~joins
+        for place, rounds in enumerate(joined):
+            rows = (joins & (closest.indices == place)).nonzero()[:, 0]
+            rounds.append(rows[closest.values[rows].argsort(stable=True)])
+    return {key: torch.cat(rounds)[len(groups[key]) :].cpu().numpy() for key, rounds in zip(groups, joined, strict=True)}
+
+
+def _nearest(features: Tensor, rows: Tensor, before: Tensor, k: int) -> Tensor:
+    """Return the distances to the at most k nearest of the rows, and of those `before`, `[n, k]`, ascending."""
+    found = []
+    for part, old in zip(features.split(4096), before.split(4096), strict=True):
+        distances = torch.cat([old, 1 - part @ features[rows].T], dim=1)
+        found.append(distances.topk(min(k, distances.shape[1]), largest=False).values)
+    return torch.cat(found)
 
 
 def features_of(detector: Detector, inputs: Array) -> NDArray[np.float32]:
     """Return the features that the detector's densities use, `[n, members · d]`, of unit length in each member."""
-    parts = [F.normalize(features.float(), dim=-1).cpu() for _, features in detector.outputs(inputs, detector.layer)]
-    if not parts:
-        return np.zeros((0, 1), np.float32)
-    return torch.cat(parts, dim=1).transpose(0, 1).flatten(1).numpy()
+    parts = [_of_unit_length(features).cpu() for _, features in detector.outputs(inputs, detector.layer)]
+    return torch.cat(parts).numpy() if parts else np.zeros((0, 1), np.float32)
+
+
+def _of_unit_length(features: Tensor) -> Tensor:
+    return F.normalize(features.float(), dim=-1).transpose(0, 1).flatten(1)
 
 
 def _clusters(features: NDArray[np.float32], smallest: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
