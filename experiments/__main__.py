@@ -274,6 +274,10 @@ def triage(
         list[str] | None,
         typer.Option("--later", metavar="FIELD=VALUE", help="Change a setting of the training that goes on; repeatable."),
     ] = None,
+    development: Annotated[
+        list[str] | None,
+        typer.Option("--development", metavar="CLASS", help="Other new classes, judged on training images; repeatable."),
+    ] = None,
     data_dir: DataDir = None,
     results: Results = RESULTS,
     device: Device = "auto",
@@ -283,7 +287,8 @@ def triage(
     from experiments.triage import run_triage
 
     say = _say(quiet)
-    say(f"wrote {run_triage(_workspace(results, data_dir, device), overrides or (), later or (), say)}")
+    path = run_triage(_workspace(results, data_dir, device), overrides or (), later or (), say, development or ())
+    say(f"wrote {path}")
 
 
 @app.command()

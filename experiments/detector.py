@@ -20,6 +20,7 @@ from besnn.errors import BesnnError, InputError
 from besnn.evaluation import ood_metrics
 from besnn.training.choose_score import fit_scoring
 from besnn.training.describe import describe
+from besnn.training.examples import keep_examples
 from besnn.training.fit import Fitted
 from besnn.training.record import provenance, read_record, write_record
 from besnn.training.split import split_data
@@ -75,21 +76,23 @@ def keep_weights(detector: Detector, path: Path) -> None:
 
 
 def kept_network(run: Run, workspace: Workspace, training: Dataset) -> Fitted | None:
-    """Return the network that was kept of a run, with its score fitted anew; None if there is none of the same recipe.
+    """Return the network that was kept of a run of any experiment, with its score fitted anew; None if there is none.
 
     The recipes may differ in score and calibration: a network need not be trained again to be judged by others.
     """
-    path, recipe = workspace.weights(run), run.recipe
-    detector = Detector.load(path) if path.exists() else None
-    if detector is None or detector.recipe is None:
-        return None
-    if detector.recipe.model_copy(update={"score": recipe.score, "calibration": recipe.calibration}) != recipe:
-        return None
-    split = split_data(training, recipe.data, recipe.training.seed)
-    detector.to(choose_device(workspace.accelerator))
-    fit_scoring(detector, recipe.score, split.training, split.validation)
-    detector.provenance["measured"] = describe(detector, split)
-    return Fitted(detector, [], split)
+    recipe = run.recipe
+    for path in sorted((workspace.results / "weights").glob(f"*/{run.name}.safetensors")):
+        detector = Detector.load(path)
+        if detector.recipe is None:
+            continue
+        if detector.recipe.model_copy(update={"score": recipe.score, "calibration": recipe.calibration}) != recipe:
+            continue
+        split = split_data(training, recipe.data, recipe.training.seed)
+        detector.to(choose_device(workspace.accelerator))
+        fit_scoring(detector, recipe.score, split.training, split.validation)
+        detector.provenance["measured"] = describe(detector, split)
+        return Fitted(detector, [], split)
+    return None
 
 
 def make_detector(run: Run, workspace: Workspace, stored_rows: int = STORED_ROWS) -> Detector:
@@ -102,6 +105,7 @@ def make_detector(run: Run, workspace: Workspace, stored_rows: int = STORED_ROWS
     if fitted is None:
         weights = f"there are no weights {workspace.weights(run)} of this recipe"
         raise InputError(f"{weights}: remove the record and run it again with --keep-weights")
+    keep_examples(fitted.detector, fitted.split.training, run.recipe.data.examples)
     calibration, _ = halves_of_test_set(run, workspace)
     return fitted.detector.calibrate(calibration.inputs, ALPHA, labels=calibration.labels)
 

@@ -73,3 +73,14 @@ def test_wrong_use_is_explained():
         weighted_p_values([1.0], [1.0], [1.0], [np.inf])
     with pytest.raises(InputError, match="scores hold 1 NaN"):
         weighted_p_values([np.nan], [1.0], [1.0], [1.0])
+
+
+def test_p_values_are_those_of_nonconform():
+    scoring = pytest.importorskip("nonconform.scoring", reason="nonconform is not installed (it needs Python 3.12)")
+    rng = np.random.default_rng(0)
+    calibration, scores = rng.normal(size=60).round(1), rng.normal(size=40).round(1)
+    weights, own = rng.random(60), rng.random(40)
+    other = scoring.Empirical(tie_break="classical")
+    np.testing.assert_allclose(p_values(scores, calibration), other.compute_p_values(scores, calibration))
+    expected = other.compute_p_values(scores, calibration, (weights, own))
+    np.testing.assert_allclose(weighted_p_values(scores, calibration, own, weights), expected)

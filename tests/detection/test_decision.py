@@ -21,10 +21,10 @@ def population():
     return scores, (2 * logits).log_softmax(dim=1), labels
 
 
-def resampled(population, size, seeds=RESAMPLES, **promises):
+def resampled(population, size, **promises):
     """Yield, for each calibration, the false-alarm rate, coverage among accepted inputs and error among known ones."""
     scores, log_probabilities, labels = population
-    for seed in range(seeds):
+    for seed in range(RESAMPLES):
         rows = torch.from_numpy(np.random.default_rng(seed).integers(0, len(labels), size))
         decision = fit_decision(scores[rows], log_probabilities[rows], labels[rows], NAMES, **promises)
         decided = decision.decide(scores, log_probabilities)
@@ -61,7 +61,7 @@ def test_false_alarms_and_label_sets_keep_their_promises_on_average(population, 
 
 
 def test_the_error_of_known_inputs_exceeds_its_limit_in_at_most_a_share_delta_of_calibrations(population):
-    found = np.array(list(resampled(population, 500, max_error=0.08, delta=0.1, seeds=1000)))
+    found = np.array(list(resampled(population, 500, max_error=0.08, delta=0.1)))
     error, known = found[:, 2], found[:, 3]
     failures = float((error > 0.08).mean())
     assert failures <= 0.1 + 3 * (0.1 * 0.9 / len(error)) ** 0.5
@@ -70,7 +70,7 @@ def test_the_error_of_known_inputs_exceeds_its_limit_in_at_most_a_share_delta_of
 
 
 def test_per_class_promises_hold_within_each_predicted_class(population):
-    found = np.array(list(resampled(population, 400, per_class=True, label_alpha=0.1, seeds=300)))
+    found = np.array(list(resampled(population, 400, per_class=True, label_alpha=0.1)))
     alarms, coverage = found[:, 4 : 4 + CLASSES], found[:, 4 + CLASSES :]
     for label in range(CLASSES):
         assert within(alarms[:, label], 0.05)

@@ -10,7 +10,7 @@ from besnn.triage import Group, Triage
 from experiments.__main__ import run as experiments
 from experiments.decisions import METHODS, decision_runs, decision_table
 from experiments.records import load_records
-from experiments.triage import name_groups, start_data, triage_table
+from experiments.triage import name_groups, triage_table
 from tests.experiments.test_main import options
 
 
@@ -35,7 +35,6 @@ def test_groups_are_named_as_a_person_would() -> None:
     named, described = name_groups(found, inbox)
     assert [group.name for group in named.groups.values()] == ["Bag", "false alarm"]
     assert [each["purity"] for each in described] == [0.75, 1.0]
-    assert len(start_data(inbox, ["Coat"], limit=2)) == 2
 
 
 def test_the_record_makes_a_table(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def test_a_detector_from_kept_weights_has_the_figures_of_its_record(kept: tuple[
     assert (detector.threshold.alpha, len(detector.threshold.scores)) == (ALPHA, 45)
     assert false_alarms.recorded == ALPHA
     assert accuracy.name == "accuracy"
+    assert detector.examples is not None
     assert [each.name for each in aurocs] == [
         "AUROC of tempered-entropy on mnist",
         "AUROC of combined on mnist",
@@ -60,7 +61,7 @@ def test_another_score_needs_no_training(kept: tuple[Run, Workspace]) -> None:
     run, workspace = kept
     first = read_record(workspace.record(run))
     score = run.recipe.score.model_copy(update={"neighbour": 2})  # the density is another one, the network is the same
-    other = replace(run, recipe=run.recipe.model_copy(update={"score": score}))
+    other = replace(run, experiment="decisions", recipe=run.recipe.model_copy(update={"score": score}))
     again = execute(other, measure_detection, replace(workspace, keep_weights=False))
     assert again["provenance"]["trained"]["date"] == Detector.load(workspace.weights(run)).provenance["date"]
     assert again["recipe"]["score"]["neighbour"] == 2

@@ -26,6 +26,13 @@ def test_every_input_has_one_use():
     assert parts.calibration.tolist() == [*range(10), 10, 15, *range(20, 25), *range(33, 40)]
 
 
+def test_what_resembles_a_class_joins_it():
+    more = Group(UP, "left", "up", similar=np.array([30, 39, 38, 37, 36]))
+    parts = parts_of(Triage({"group-1": more}, np.arange(30, 33)), 40)
+    assert parts.training["up"].tolist() == [11, 12, 13, 14, 16, 17, 18, 19, 36, 37, 38, 39]
+    assert parts.calibration.tolist() == [*range(10), 10, 15, *range(20, 30), 30, *range(33, 36)]
+
+
 def test_nothing_named_is_refused():
     with pytest.raises(InputError, match="no group has a name"):
         parts_of(Triage({"group-1": Group(UP, "left")}, np.arange(3)), 40)

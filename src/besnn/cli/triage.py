@@ -85,9 +85,13 @@ def _group(
     found.save(output, names)
     page = write_page(found, output, inputs, names, detector.class_names)
     flagged = len(found.single) + sum(len(group.rows) for group in found.groups.values())
-    groups = {key: {"size": len(each.rows), "nearest_class": each.nearest_class} for key, each in found.groups.items()}
+    groups = {
+        key: {"size": len(each.rows), "similar": len(each.similar), "nearest_class": each.nearest_class}
+        for key, each in found.groups.items()
+    }
     listed = (
-        f"  {key}: {count(len(each.rows), 'input')}, nearest to {each.nearest_class}" for key, each in found.groups.items()
+        f"  {key}: {count(len(each.rows), 'input')}, nearest to {each.nearest_class}; {len(each.similar):,} more resemble them"
+        for key, each in found.groups.items()
     )
     facts = {"folder": str(output), "inputs": len(inputs), "flagged": flagged, "single": len(found.single), "groups": groups}
     again = command_line("besnn", "triage", model, source, "-o", output, "--apply")

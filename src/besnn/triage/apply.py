@@ -1,7 +1,8 @@
 """From named groups to data: the training data with the new classes, and inputs to set the threshold again with.
 
-Four fifths of the inputs of each named group join the training data. The others, the false alarms and all inputs that were not
-flagged show what known inputs look like from then on: they make the recalibration set. Neither has junk or undecided groups.
+Four fifths of the inputs of each named group, and of those that resemble it, join the training data. The others, the false
+alarms and all other inputs that were not flagged show what known inputs look like from then on: they make the recalibration
+set. Neither has junk or undecided groups.
 """
 
 import os
@@ -45,7 +46,8 @@ def parts_of(triage: Triage, inputs: int) -> Parts:
     flagged = np.concatenate([triage.single, *(group.rows for group in triage.groups.values())])
     accepted = np.setdiff1d(np.arange(inputs), flagged)
     training = {name: np.setdiff1d(rows, rows[::HELD_OUT_EVERY]) for name, rows in named.items()}
-    return Parts(training, np.sort(np.concatenate([accepted, triage.rows_named(FALSE_ALARM), *held_out])))
+    recent = np.concatenate([accepted, triage.rows_named(FALSE_ALARM), *held_out])
+    return Parts(training, np.setdiff1d(recent, np.concatenate([np.zeros(0, np.int64), *training.values()])))
 
 
 def apply_names(triage: Triage, folder: Path, inputs: Dataset, training: Dataset, label: str = "label") -> dict[str, Path]:

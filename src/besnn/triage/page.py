@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -41,7 +41,12 @@ def write_page(triage: Triage, folder: Path, inputs: Dataset, names: Sequence[st
         flagged=len(triage.single) + sum(len(group.rows) for group in triage.groups.values()),
         single=len(triage.single),
         groups=[
-            {"key": key, "group": group, "examples": _examples(inputs, names, group.rows[:SHOWN])}
+            {
+                "key": key,
+                "group": group,
+                "examples": _examples(inputs, names, group.rows[:SHOWN]),
+                "similar": _similar(inputs, names, group.similar) if len(group.similar) else None,
+            }
             for key, group in triage.groups.items()
         ],
         suggestions=[*class_names, FALSE_ALARM, JUNK],
@@ -54,7 +59,15 @@ def write_page(triage: Triage, folder: Path, inputs: Dataset, names: Sequence[st
     return folder / PAGE
 
 
-def _examples(inputs: Dataset, names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, object]:
+def _similar(inputs: Dataset, names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, object]:
+    """Show some of the rows, evenly from the first to the last, each with its place among them."""
+    places = np.linspace(0, len(rows) - 1, min(SHOWN, len(rows))).round().astype(int)
+    shown = np.take(rows, places)
+    captions = {row: f"{place + 1}: {names[row]}" for place, row in zip(places, shown, strict=True)}
+    return _examples(inputs, captions, shown)
+
+
+def _examples(inputs: Dataset, names: Sequence[str] | Mapping[int, str], rows: NDArray[np.int64]) -> dict[str, object]:
     if inputs.is_image:
         return {"picture": as_data_uri(image_grid(inputs.inputs[rows], [names[row] for row in rows])), "header": [], "rows": []}
     columns = list(inputs.feature_names or (f"column {place + 1}" for place in range(inputs.inputs.shape[1])))
