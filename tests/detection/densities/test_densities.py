@@ -13,7 +13,7 @@ from sklearn.covariance import oas
 from sklearn.neighbors import NearestNeighbors
 
 from besnn.detection import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
-from besnn.detection.densities import ClassCovarianceDensity, WhitenedNeighbourDensity
+from besnn.detection.densities import ClassCovarianceDensity, ClassResidualDensity, WhitenedNeighbourDensity
 from besnn.detection.densities.nearest_neighbour import STORAGES, Storage, decode_rows, encode_rows
 from besnn.errors import InputError, NotReadyError
 
@@ -189,6 +189,29 @@ def test_gaussians_with_a_covariance_per_class_equal_scipy() -> None:
         expected -= np.max(log_densities, axis=0) / MEMBERS
     found = ClassCovarianceDensity().fit(training, LABELS).score(batch)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_residuals_are_those_of_regressing_each_column_on_the_others() -> None:
+    training, batch = features(300, 0), features(40, 1)
+    gaussians = ClassCovarianceDensity().fit(training, LABELS).state()
+    row, column = torch.tril_indices(DIMENSION, DIMENSION)
+    expected = np.zeros(40)
+    for queries, means, packed in zip(batch.double().numpy(), gaussians["means"], gaussians["factors"], strict=True):
+        classes = []
+        for mean, entries in zip(means.double().numpy(), packed, strict=True):
+            factor = np.zeros((DIMENSION, DIMENSION))
+            factor[row, column] = entries
+            covariance, largest = factor @ factor.T, np.zeros(40)
+            for j in range(DIMENSION):
+                others = np.arange(DIMENSION) != j
+                slopes = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, j])
+                residual = (queries - mean)[:, j] - (queries - mean)[:, others] @ slopes
+                variance = covariance[j, j] - covariance[j, others] @ slopes
+                largest = np.maximum(largest, residual**2 / variance)
+            classes.append((multivariate_normal(mean, covariance).logpdf(queries), largest))
+        densest = np.argmax([density for density, _ in classes], axis=0)
+        expected += np.stack([residual for _, residual in classes])[densest, np.arange(40)] / MEMBERS
+    np.testing.assert_allclose(ClassResidualDensity().fit(training, LABELS).score(batch), expected, rtol=1e-4)
 
 
 def test_a_class_of_one_row_has_the_covariance_of_all() -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from besnn.checks import as_integers
 from besnn.detection.densities.density import Density, check_features, check_same_layer
@@ -73,8 +74,19 @@ class ClassGaussianDensity(Density):
         gaussians = self._on(features)
         centred = features.double() - gaussians.centre
         members = zip(centred, *gaussians[1:], strict=True)
-        score = torch.stack([_smallest_surprise(*member) for member in members]).mean(dim=0)
+        score = torch.stack([self._score_member(*member) for member in members]).mean(dim=0)
         return score.to(torch.promote_types(features.dtype, torch.float32))
+
+    @staticmethod
+    def _score_member(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
+        """Return min_c −log N(x; μ_c, LLᵀ) `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
+        white = torch.addmm(-origins, centred, whitening).unflatten(1, (len(means), -1))  # [batch, covariances, d]
+        squared = white.square().sum(dim=-1)
+        if means.shape[1] > 1:  # a single mean is the origin
+            products = torch.einsum("bgd,gcd->bgc", white, means)
+            squared = squared + (means.square().sum(dim=-1) - 2 * products).amin(dim=-1)
+        smallest: Tensor = (squared / 2 + constants).amin(dim=1)
+        return smallest
 
     def whitened(self, features: Tensor) -> Tensor:
         """Return features `[members, n, d]` from the mean of the classes, in units of the first covariance, in float32."""
@@ -123,6 +135,26 @@ class ClassCovarianceDensity(ClassGaussianDensity):
         shared = shrunk_covariance(torch.cat(spreads))
         weight = SHARED_ROWS * len(shared)
         return torch.stack([cholesky((x.T @ x + weight * shared) / (len(x) + weight)) for x in spreads])
+
+
+class ClassResidualDensity(ClassCovarianceDensity):
+    """The largest squared residual of a column, given the others, by the Gaussian of the class that is densest at the input.
+
+    One wrong cell hardly changes the density of a row of many cells, but it stands out from what the other cells say about it
+    (Raymaekers & Rousseeuw 2021). With the precision P = Σ_c⁻¹, where Σ_c is that of `ClassCovarianceDensity`, the residual
+    (x_j − E[x_j | others]) / √Var[x_j | others] is (P (x − μ_c))_j / √P_jj.
+    """
+
+    @staticmethod
+    def _score_member(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
+        """Return the largest squared residual `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
+        d, surprises, residuals = centred.shape[1], [], []
+        for own, origin, constant in zip(whitening.split(d, dim=1), origins.split(d), constants, strict=True):
+            white = torch.addmm(-origin, centred, own)
+            surprises.append(white.square().sum(dim=1) / 2 + constant)
+            residuals.append((white @ F.normalize(own, dim=1).mT).square().amax(dim=1))
+        densest = torch.stack(surprises).argmin(dim=0, keepdim=True)
+        return torch.stack(residuals).gather(0, densest)[0]
 
 
 class RelativeMahalanobis(Density):
@@ -192,14 +224,3 @@ def _prepare(means: Tensor, factors: Tensor) -> _Prepared:
     origins = white.mean(dim=2, keepdim=True)
     constants = factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1) + means.shape[2] * math.log(2 * math.pi) / 2
     return _Prepared(centre, whitening.flatten(1, 2).mT.contiguous(), origins.flatten(1), white - origins, constants)
-
-
-def _smallest_surprise(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
-    """Return min_c −log N(x; μ_c, LLᵀ) `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
-    white = torch.addmm(-origins, centred, whitening).unflatten(1, (len(means), -1))  # [batch, covariances, d]
-    squared = white.square().sum(dim=-1)
-    if means.shape[1] > 1:  # a single mean is the origin
-        products = torch.einsum("bgd,gcd->bgc", white, means)
-        squared = squared + (means.square().sum(dim=-1) - 2 * products).amin(dim=-1)
-    smallest: Tensor = (squared / 2 + constants).amin(dim=1)
-    return smallest
