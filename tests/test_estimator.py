@@ -357,7 +357,7 @@ class TestParameters:
         classifier = quick(score_name=name, epochs=10).fit(*iris)
         choices = {
             "method": ["tempered-entropy"],
-            "auto": ["tempered-entropy", "class-covariance", "combined", "whitened-neighbour"],
+            "auto": ["tempered-entropy", "class-covariance", "class-residual", "combined", "whitened-neighbour"],
         }
         assert classifier.detector_.scoring.name in choices.get(name, [name])
         assert classifier.is_ood(np.full((1, 4), 50.0), alpha=0.1).all()

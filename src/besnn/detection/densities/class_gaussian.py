@@ -17,6 +17,11 @@ SHARED_ROWS = 0.1
 """Rows per dimension that the shared covariance counts for beside a class's own; chosen on the development half of
 `python -m benchmarks table-suite`, where 0.05 to 0.25 are as good."""
 
+SCALE_SHARE, SCALE_ROWS = 0.99, 10_000
+"""Residuals are in units of this quantile among so many training rows: a column that others determine is hardly noisy, and one
+that is nearly always the same has rare, large residuals that mean little."""
+SCALE_FLOOR = 1e-3  # what rounding leaves of a column that others determine is no evidence
+
 
 class _Prepared(NamedTuple):
     """What scoring needs, in float64; classes are grouped by covariance, of which there is one, or one per class."""
@@ -74,19 +79,8 @@ class ClassGaussianDensity(Density):
         gaussians = self._on(features)
         centred = features.double() - gaussians.centre
         members = zip(centred, *gaussians[1:], strict=True)
-        score = torch.stack([self._score_member(*member) for member in members]).mean(dim=0)
+        score = torch.stack([_smallest_surprise(*member) for member in members]).mean(dim=0)
         return score.to(torch.promote_types(features.dtype, torch.float32))
-
-    @staticmethod
-    def _score_member(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
-        """Return min_c −log N(x; μ_c, LLᵀ) `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
-        white = torch.addmm(-origins, centred, whitening).unflatten(1, (len(means), -1))  # [batch, covariances, d]
-        squared = white.square().sum(dim=-1)
-        if means.shape[1] > 1:  # a single mean is the origin
-            products = torch.einsum("bgd,gcd->bgc", white, means)
-            squared = squared + (means.square().sum(dim=-1) - 2 * products).amin(dim=-1)
-        smallest: Tensor = (squared / 2 + constants).amin(dim=1)
-        return smallest
 
     def whitened(self, features: Tensor) -> Tensor:
         """Return features `[members, n, d]` from the mean of the classes, in units of the first covariance, in float32."""
@@ -138,23 +132,47 @@ class ClassCovarianceDensity(ClassGaussianDensity):
 
 
 class ClassResidualDensity(ClassCovarianceDensity):
-    """The largest squared residual of a column, given the others, by the Gaussian of the class that is densest at the input.
+    """The largest residual of a column given the others, |x_j − E[x_j | others]|, by the Gaussian of the densest class.
 
     One wrong cell hardly changes the density of a row of many cells, but it stands out from what the other cells say about it
-    (Raymaekers & Rousseeuw 2021). With the precision P = Σ_c⁻¹, where Σ_c is that of `ClassCovarianceDensity`, the residual
-    (x_j − E[x_j | others]) / √Var[x_j | others] is (P (x − μ_c))_j / √P_jj.
+    (Raymaekers & Rousseeuw 2021). With the precision P = Σ_c⁻¹, where Σ_c is that of `ClassCovarianceDensity`, residuals are
+    P (x − μ_c) up to a scale per column: one training row in a hundred has a larger residual than 1.
     """
 
-    @staticmethod
-    def _score_member(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
-        """Return the largest squared residual `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
-        d, surprises, residuals = centred.shape[1], [], []
-        for own, origin, constant in zip(whitening.split(d, dim=1), origins.split(d), constants, strict=True):
-            white = torch.addmm(-origin, centred, own)
-            surprises.append(white.square().sum(dim=1) / 2 + constant)
-            residuals.append((white @ F.normalize(own, dim=1).mT).square().amax(dim=1))
-        densest = torch.stack(surprises).argmin(dim=0, keepdim=True)
-        return torch.stack(residuals).gather(0, densest)[0]
+    def __init__(self) -> None:
+        super().__init__()
+        self._scales = torch.empty(0)  # [members, d]
+
+    def fit(self, features: Tensor, labels: Tensor) -> Self:
+        """Fit training features `[members, n, d]` with labels `[n]`."""
+        super().fit(features, labels)
+        residuals = self._residuals(features[:, :: -(-features.shape[1] // SCALE_ROWS)])
+        self._scales = (
+            residuals.kthvalue(math.ceil(SCALE_SHARE * residuals.shape[1]), dim=1).values.clamp_min(SCALE_FLOOR).float()
+        )
+        return self
+
+    def score(self, features: Tensor) -> Tensor:
+        """Score features `[members, batch, d]` as `[batch]`; the Gaussians move to their device and stay there."""
+        largest = (self._residuals(features) / self._scales.to(features.device)[:, None]).amax(dim=-1)
+        return largest.mean(dim=0).to(torch.promote_types(features.dtype, torch.float32))
+
+    def _residuals(self, features: Tensor) -> Tensor:
+        """Return |P (x − μ)| / √P_jj, `[members, batch, d]`."""
+        gaussians = self._on(features)
+        centred = features.double() - gaussians.centre
+        return torch.stack([_densest_residuals(*member) for member in zip(centred, *gaussians[1:], strict=True)])
+
+    def state(self) -> dict[str, Tensor]:
+        """Return means, packed Cholesky factors and scales in float32."""
+        return super().state() | {"scales": self._scales.cpu()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """Restore the density that `state` describes."""
+        density = super().from_state(state)
+        density._scales = state["scales"]
+        return density
 
 
 class RelativeMahalanobis(Density):
@@ -224,3 +242,26 @@ def _prepare(means: Tensor, factors: Tensor) -> _Prepared:
     origins = white.mean(dim=2, keepdim=True)
     constants = factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1) + means.shape[2] * math.log(2 * math.pi) / 2
     return _Prepared(centre, whitening.flatten(1, 2).mT.contiguous(), origins.flatten(1), white - origins, constants)
+
+
+def _smallest_surprise(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
+    """Return min_c −log N(x; μ_c, LLᵀ) `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
+    white = torch.addmm(-origins, centred, whitening).unflatten(1, (len(means), -1))  # [batch, covariances, d]
+    squared = white.square().sum(dim=-1)
+    if means.shape[1] > 1:  # a single mean is the origin
+        products = torch.einsum("bgd,gcd->bgc", white, means)
+        squared = squared + (means.square().sum(dim=-1) - 2 * products).amin(dim=-1)
+    smallest: Tensor = (squared / 2 + constants).amin(dim=1)
+    return smallest
+
+
+def _densest_residuals(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
+    """Return the residuals `[batch, d]` by the Gaussian that is densest, one per class; see `_Prepared`."""
+    d = centred.shape[1]
+    least, residuals = torch.full_like(centred[:, 0], math.inf), torch.zeros_like(centred)
+    for own, origin, constant in zip(whitening.split(d, dim=1), origins.split(d), constants, strict=True):
+        white = torch.addmm(-origin, centred, own)
+        surprise = white.square().sum(dim=1) / 2 + constant
+        residuals = torch.where((surprise < least)[:, None], white @ F.normalize(own, dim=1).mT, residuals)
+        least = torch.minimum(least, surprise)
+    return residuals.abs()
