@@ -1,7 +1,7 @@
 """Class-conditional Gaussians: an input is unusual where no class's Gaussian is dense."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Self
 
 import torch
@@ -27,7 +27,7 @@ class _Prepared(NamedTuple):
     """What scoring needs, in float64; classes are grouped by covariance, of which there is one, or one per class."""
 
     centre: Tensor  # of all classes, [members, 1, d]
-    whitening: Tensor  # L⁻ᵀ of all covariances side by side, so that one product whitens by all, [members, d, covariances · d]
+    whitening: Tensor  # L⁻ᵀ of all covariances side by side, [members, d, covariances · d]
     origins: Tensor  # of each group, its centre whitened, [members, covariances · d]
     means: Tensor  # whitened, from the origin of their group, [members, covariances, classes of each, d]
     constants: Tensor  # of the log-densities, [members, covariances]
@@ -246,22 +246,28 @@ def _prepare(means: Tensor, factors: Tensor) -> _Prepared:
 
 def _smallest_surprise(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
     """Return min_c −log N(x; μ_c, LLᵀ) `[batch]` of one member's `[batch, d]`; see `_Prepared`."""
-    white = torch.addmm(-origins, centred, whitening).unflatten(1, (len(means), -1))  # [batch, covariances, d]
-    squared = white.square().sum(dim=-1)
-    if means.shape[1] > 1:  # a single mean is the origin
-        products = torch.einsum("bgd,gcd->bgc", white, means)
-        squared = squared + (means.square().sum(dim=-1) - 2 * products).amin(dim=-1)
-    smallest: Tensor = (squared / 2 + constants).amin(dim=1)
-    return smallest
+    surprises = []
+    for white, own_means, constant in zip(_whitened(centred, whitening, origins), means, constants, strict=True):
+        squared = white.square().sum(dim=1)
+        if len(own_means) > 1:  # a single mean is the origin
+            squared = squared + (own_means.square().sum(dim=1) - 2 * white @ own_means.mT).amin(dim=1)
+        surprises.append(squared / 2 + constant)
+    return torch.stack(surprises).amin(dim=0)
 
 
 def _densest_residuals(centred: Tensor, whitening: Tensor, origins: Tensor, means: Tensor, constants: Tensor) -> Tensor:
     """Return the residuals `[batch, d]` by the Gaussian that is densest, one per class; see `_Prepared`."""
-    d = centred.shape[1]
     least, residuals = torch.full_like(centred[:, 0], math.inf), torch.zeros_like(centred)
-    for own, origin, constant in zip(whitening.split(d, dim=1), origins.split(d), constants, strict=True):
-        white = torch.addmm(-origin, centred, own)
+    of_classes = zip(_whitened(centred, whitening, origins), whitening.split(centred.shape[1], dim=1), constants, strict=True)
+    for white, own, constant in of_classes:
         surprise = white.square().sum(dim=1) / 2 + constant
         residuals = torch.where((surprise < least)[:, None], white @ F.normalize(own, dim=1).mT, residuals)
         least = torch.minimum(least, surprise)
     return residuals.abs()
+
+
+def _whitened(centred: Tensor, whitening: Tensor, origins: Tensor) -> Iterator[Tensor]:
+    """Yield rows `[batch, d]` whitened by one covariance after the other: what is written stays in the processor's cache."""
+    d = centred.shape[1]
+    for own, origin in zip(whitening.split(d, dim=1), origins.split(d), strict=True):
+        yield torch.addmm(-origin, centred, own)
