@@ -66,10 +66,10 @@ class BESNNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]  # the
         feature_dim: d, the length of a feature vector; None for 64 on tables and 32 on images.
         epochs: passes over the training rows; None for 20, or more if that makes few optimiser steps.
         batch_size, learning_rate, weight_decay: of the optimiser, AdamW; the rate is its peak. None for the default.
-        score_name: which score `ood_score` returns. `class-covariance`, `whitened-neighbour`, `class-gaussian` and
-            `nearest-neighbour` are densities, of the inputs (tables) or of features (images). `method` is the paper's tempered
-            entropy, `combined` adds it to densities, and `auto` is `combined`, or `method` if fewer than two validation rows
-            are held out. None for `combined` on tables and `nearest-neighbour` on images.
+        score_name: which score `ood_score` returns. `class-covariance`, `class-residual`, `whitened-neighbour`,
+            `class-gaussian` and `nearest-neighbour` are densities, of the inputs (tables) or of features (images). `method` is
+            the paper's tempered entropy, `combined` adds it to densities, and `auto` is `combined`, or `method` if fewer than
+            two validation rows are held out. None for `combined` on tables and `nearest-neighbour` on images.
         validation: share of the rows held out for `auto` and `combined`; other scores need none.
         calibration: share of the rows held out for p-values and thresholds; if that is fewer than two rows, none are.
         accelerator: `cpu`, `gpu`, `mps`, or `auto` for the best one available.

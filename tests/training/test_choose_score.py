@@ -111,10 +111,10 @@ def test_few_rows_are_cross_fitted(detector, fitted):
     assert len(reference["tempered-entropy"]) == len(validation)
 
 
-def test_whitened_neighbours_only_count_far_away(detector, fitted):
+def test_some_scores_beside_those_of_the_inputs_only_count_where_they_are_unusual(detector, fitted):
     config = ScoreConfig(name="combined", layer="inputs", densities=("class-covariance", "whitened-neighbour"), neighbour=3)
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
-    assert detector.scoring.combined.far == pytest.approx({"whitened-neighbour": np.log(50)})
+    assert detector.scoring.combined.far == pytest.approx({"tempered-entropy": np.log(20), "whitened-neighbour": np.log(50)})
 
 
 def test_inputs_stand_alone():

@@ -29,6 +29,9 @@ FAR = "class-gaussian"
 NEIGHBOURS, FAR_NEIGHBOURS = "whitened-neighbour", math.log(50)
 """This density only counts beyond the surprise of one known input in fifty: it guards against classes of any shape, and adds
 noise elsewhere. Chosen on the development half of `python -m benchmarks table-suite`."""
+UNSURE = math.log(20)
+"""Beside densities of the inputs, the method's own score only counts beyond the surprise of one known input in twenty: where
+it is lower, it hides wrong cells. Chosen there, too."""
 FEW, FOLDS = 500, 5
 """With fewer validation inputs, densities of the inputs use them too, and refer to scores of rows left out in turn."""
 
@@ -175,9 +178,9 @@ def combine(
 ) -> CombinedScore | None:
     """Combine the method's own score with all densities.
 
-    Densities at the layers `far`, and whitened neighbours, only count where they are high. Scores that are `known` already,
-    `{name: [n]}`, are the reference as they are. Scores that are the same for all inputs are left out; None if all are. With
-    one class, only densities are combined.
+    Densities at the layers `far`, whitened neighbours, and the method's own score beside densities of the inputs, only count
+    where they are high. Scores that are `known` already, `{name: [n]}`, are the reference as they are. Scores that are the same
+    for all inputs are left out; None if all are. With one class, only densities are combined.
     """
     known = known or {}
     names = [] if detector.model.num_classes == 1 else [detector.model.default_score]
@@ -185,7 +188,10 @@ def combine(
     found = {**detector.scores(validation.inputs, [name for name in names if name not in known]), **known}
     reference = {name: torch.from_numpy(scores) for name, scores in found.items() if np.ptp(scores) > 0}
     beyond = {name: FAR_NEIGHBOURS for name in reference if density_kind(name) == NEIGHBOURS}
-    return CombinedScore(reference, beyond | {name_at_layer(FAR, layer): BEYOND for layer in far}) if reference else None
+    beyond |= {name_at_layer(FAR, layer): BEYOND for layer in far}
+    if detector.layer == INPUTS:
+        beyond[detector.model.default_score] = UNSURE
+    return CombinedScore(reference, beyond) if reference else None
 
 
 def note_made_up_outliers(detector: Detector, validation: Dataset) -> None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import multivariate_normal
 from sklearn.covariance import oas
+from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
 from besnn.detection import DENSITIES, ClassGaussianDensity, Density, NearestNeighbourDensity
-from besnn.detection.densities import ClassCovarianceDensity, WhitenedNeighbourDensity
+from besnn.detection.densities import ClassCovarianceDensity, ClassResidualDensity, WhitenedNeighbourDensity
 from besnn.detection.densities.nearest_neighbour import STORAGES, Storage, decode_rows, encode_rows
 from besnn.errors import InputError, NotReadyError
 
@@ -189,6 +190,60 @@ def test_gaussians_with_a_covariance_per_class_equal_scipy() -> None:
         expected -= np.max(log_densities, axis=0) / MEMBERS
     found = ClassCovarianceDensity().fit(training, LABELS).score(batch)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_residuals_are_those_of_regressing_each_column_on_the_others() -> None:
+    training, batch = features(300, 0), features(40, 1)
+    gaussians = ClassCovarianceDensity().fit(training, LABELS).state()
+    row, column = torch.tril_indices(DIMENSION, DIMENSION)
+    expected = np.zeros(40)
+    for rows, queries, means, packed in zip(training, batch, gaussians["means"], gaussians["factors"], strict=True):
+        factors = np.zeros((3, DIMENSION, DIMENSION))
+        factors[:, row, column] = packed
+        covariances = factors @ factors.transpose(0, 2, 1)
+        residuals = [_regressed(x.double().numpy(), means.double().numpy(), covariances) for x in (rows, queries)]
+        scales = np.sort(residuals[0], axis=0)[296]  # 3 of 300 rows have a larger one
+        expected += (residuals[1] / scales).max(axis=1) / MEMBERS
+    np.testing.assert_allclose(ClassResidualDensity().fit(training, LABELS).score(batch), expected, rtol=1e-4)
+
+
+def _regressed(x: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> np.ndarray:
+    """Each column's distance from its regression on the others, over the deviation that is left, by the densest class."""
+    densities, residuals = [], []
+    for mean, covariance in zip(means, covariances, strict=True):
+        densities.append(multivariate_normal(mean, covariance).logpdf(x))
+        found = np.empty_like(x)
+        for j in range(DIMENSION):
+            others = np.arange(DIMENSION) != j
+            slopes = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, j])
+            variance = covariance[j, j] - covariance[j, others] @ slopes
+            found[:, j] = np.abs((x - mean)[:, j] - (x - mean)[:, others] @ slopes) / np.sqrt(variance)
+        residuals.append(found)
+    return np.stack(residuals)[np.argmax(densities, axis=0), np.arange(len(x))]
+
+
+def test_a_wrong_cell_stands_out_by_its_residual() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(1, 700, 40, generator=generator)
+    rows[..., 1] = rows[..., 0] + 0.1 * torch.randn(1, 700, generator=generator)  # a column that another one tells
+    known, wrong = rows[:, 400:], rows[:, 400:].clone()
+    wrong[..., 1] = wrong[..., 1].roll(1, dims=1)
+    aurocs = []
+    for density in (ClassResidualDensity(), ClassCovarianceDensity()):
+        density.fit(rows[:, :400], torch.zeros(400, dtype=torch.int64))
+        aurocs.append(roc_auc_score([0] * 300 + [1] * 300, torch.cat([density.score(known), density.score(wrong)])))
+    assert aurocs[0] > 0.9
+    assert aurocs[0] > aurocs[1]
+
+
+def test_residuals_of_a_constant_column_are_finite() -> None:
+    training = features(300, 0)
+    training[..., 2] = 0.0
+    density = ClassResidualDensity().fit(training, LABELS)
+    assert torch.isfinite(density.score(training)).all()
+    changed = training.clone()
+    changed[..., 2] = 1.0
+    assert (density.score(changed) > density.score(training)).all()
 
 
 def test_a_class_of_one_row_has_the_covariance_of_all() -> None:

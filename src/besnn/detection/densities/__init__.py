@@ -5,7 +5,12 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from besnn.checks import check_choice
-from besnn.detection.densities.class_gaussian import ClassCovarianceDensity, ClassGaussianDensity, RelativeMahalanobis
+from besnn.detection.densities.class_gaussian import (
+    ClassCovarianceDensity,
+    ClassGaussianDensity,
+    ClassResidualDensity,
+    RelativeMahalanobis,
+)
 from besnn.detection.densities.density import Density, DensitySettings, Head, LayerDensity
 from besnn.detection.densities.head import BoundaryDistance, HeadDensity, NeuronCoverage, ReactEnergy, VirtualLogit
 from besnn.detection.densities.nearest_neighbour import NearestNeighbourDensity
@@ -17,6 +22,7 @@ __all__ = [
     "BoundaryDistance",
     "ClassCovarianceDensity",
     "ClassGaussianDensity",
+    "ClassResidualDensity",
     "Density",
     "DensitySettings",
     "Head",
@@ -39,6 +45,7 @@ DENSITIES: dict[str, type[Density]] = {
     "mahalanobis": ClassGaussianDensity,  # by its other name
     "relative-mahalanobis": RelativeMahalanobis,
     "class-covariance": ClassCovarianceDensity,
+    "class-residual": ClassResidualDensity,
     "whitened-neighbour": WhitenedNeighbourDensity,
 }
 """The densities by name; enter your own here. See `besnn.detection.NearestNeighbourDensity`."""

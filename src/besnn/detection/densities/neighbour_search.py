@@ -7,7 +7,7 @@ Queries that the estimates leave open are measured against all rows in float64.
 """
 
 import math
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ GROUP = 32  # columns of which only the nearest is looked at first; a power of t
 GROUPS_PER_NEIGHBOUR = 4  # with this many groups for each of k, hardly two of the k nearest share one
 MOST_SPARE = 2048  # a query with this many candidates more than k needs better estimates
 FEW_QUERIES = 4  # up to this many are searched one by one, in far fewer operations
+SOME_ROWS = 256  # a share of the rows of at least this many is asked first whether a query is near
 ENOUGH_QUERIES = 1000  # to judge an estimator by
 # These types sort like floats from 0 up, and much faster on CPUs. Negative values all sort below; here they are 0 up to errors.
 SORTABLE = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
@@ -286,7 +287,22 @@ class NeighbourSearch:
         return result
 
     def within(self, queries: Tensor, k: int, squared: float) -> Tensor:
-        """Return `[batch]` whether `kth_squared_distance` is certainly at most `squared`, which estimates alone often tell."""
+        """Return `[batch]` whether `kth_squared_distance` is certainly at most `squared`, which estimates alone often tell.
+
+        Where many rows are so near, some of them settle most queries.
+        """
+        if self._some is None:
+            return self._within(queries, k, squared)
+        near = self._some.within(queries, k, squared)
+        far = (~near).nonzero()[:, 0]
+        near[far] = self._within(queries[far], k, squared)
+        return near
+
+    @cached_property
+    def _some(self) -> "NeighbourSearch | None":
+        return NeighbourSearch(self.rows[:: len(self.rows) // SOME_ROWS]) if len(self.rows) >= 2 * SOME_ROWS else None
+
+    def _within(self, queries: Tensor, k: int, squared: float) -> Tensor:
         estimator = self._estimator(self._types[0])
         block = rows_at_once(queries.device, estimator.bytes_per_query)
         limit = queries.new_tensor(squared)
