@@ -179,10 +179,14 @@ class _Summary:
         return Column(name, "word", words=tuple(sorted(self.words)), gaps=self.empty > 0)
 
     @property
+    def numbers(self) -> int:
+        """How many cells are numbers."""
+        return sum(map(len, self.values["number"]))
+
+    @property
     def is_plain(self) -> bool:
         """Whether all cells are numbers that float32 holds."""
-        numbers = sum(map(len, self.values["number"]))
-        return not self.is_category and not self.empty and numbers == self.filled and not self.rounding.loss()
+        return not self.is_category and not self.empty and self.numbers == self.filled and not self.rounding.loss()
 
 
 class Survey(Columns):
@@ -223,6 +227,10 @@ class Survey(Columns):
         more = f" (and {len(notes) - 3} more)" if len(notes) > 3 else ""
         note = f"left out: {', '.join(notes[:3])}{more}" if notes else ""
         return TableEncoding([column for column in columns.values() if column]), note
+
+    def first_without_numbers(self) -> str | None:
+        """Return the first column that has cells, but none that is a number; None if there is none."""
+        return next((name for name, each in self._summaries.items() if each.filled and not each.numbers), None)
 
 
 def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
@@ -267,7 +275,8 @@ def frame_cells(frame: Any) -> pa.RecordBatch:
 def frame_rows(frame: Any, columns: Sequence[str]) -> Rows:
     """Convert a frame's columns, found by name, as those of a file."""
     cells = frame_cells(frame)
-    if missing := [name for name in columns if name not in cells.schema.names]:
+    known = set(cells.schema.names)
+    if missing := [name for name in columns if name not in known]:
         raise InputError(f"the frame lacks column {missing[0]!r}: it has {', '.join(cells.schema.names)}")
     return rows_from_cells(cells, columns)
 
