@@ -179,14 +179,10 @@ class _Summary:
         return Column(name, "word", words=tuple(sorted(self.words)), gaps=self.empty > 0)
 
     @property
-    def numbers(self) -> int:
-        """How many cells are numbers."""
-        return sum(map(len, self.values["number"]))
-
-    @property
     def is_plain(self) -> bool:
         """Whether all cells are numbers that float32 holds."""
-        return not self.is_category and not self.empty and self.numbers == self.filled and not self.rounding.loss()
+        numbers = sum(map(len, self.values["number"]))
+        return not self.is_category and not self.empty and numbers == self.filled and not self.rounding.loss()
 
 
 class Survey(Columns):
@@ -228,9 +224,26 @@ class Survey(Columns):
         note = f"left out: {', '.join(notes[:3])}{more}" if notes else ""
         return TableEncoding([column for column in columns.values() if column]), note
 
-    def first_without_numbers(self) -> str | None:
-        """Return the first column that has cells, but none that is a number; None if there is none."""
-        return next((name for name, each in self._summaries.items() if each.filled and not each.numbers), None)
+
+class TextColumns(Columns):
+    """Finds the columns that have cells, but none that is a number."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.found: list[str] = []
+
+    @property
+    def width(self) -> int:
+        """No numbers."""
+        return 0
+
+    def rows(self, cells: pa.RecordBatch, labels: Sequence[Label] = ()) -> Rows:
+        """Note the columns; return the same number of rows, without numbers."""
+        for name in self.names:
+            own = cells.column(name)
+            if not np.isfinite(to_numbers(own)).any() and not gaps(own).all():
+                self.found.append(name)
+        return Rows(np.empty((cells.num_rows, 0), np.float32), [""] * cells.num_rows, labels)
 
 
 def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:

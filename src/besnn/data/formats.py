@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from besnn.data.dataset import Dataset
-from besnn.data.encoding import Survey, TableEncoding
+from besnn.data.encoding import Survey, TableEncoding, TextColumns
 from besnn.data.npz import Npz
 from besnn.data.rows import Rows, collect
 from besnn.data.tables import Csv, Parquet, choose_columns
@@ -114,9 +114,9 @@ def _with_note(dataset: Dataset, *notes: str) -> Dataset:
 
 def _text_column(path: Path, features: Sequence[str]) -> str | None:
     """Return the first column of other cells than numbers in the first rows; None if there is none."""
-    survey = Survey(features)
-    next(_read(path, survey), None)
-    return survey.first_without_numbers()
+    columns = TextColumns(features)
+    next(_read(path, columns), None)
+    return next(iter(columns.found), None)
 
 
 def count_rows(path: Path) -> int | None:
