@@ -417,6 +417,7 @@ def test_an_inconsistent_file_is_refused_in_one_line(change, path):
     "change",
     [
         lambda header: header["recipe"]["backbone"].update(hidden=[10**9, 10**9]),
+        lambda header: header["recipe"]["backbone"].update(hidden=[1] * 100_000),
         lambda header: header["recipe"]["method"].update(hidden_dim=10**15, noise_dim=10**15),
         lambda header: header["recipe"]["method"].update(members=10**9),
         lambda header: header["recipe"].update(method={"name": "deep-ensemble", "members": 10**9}),

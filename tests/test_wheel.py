@@ -31,6 +31,12 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert expected <= set(zipfile.ZipFile(wheel).namelist())
 
 
+def test_wheel_names_the_paper(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    assert "Project-URL: Paper, https://arxiv.org/abs/2206.12911" in archive.read(metadata).decode()
+
+
 def test_wheel_trains_and_predicts_outside_the_source_tree(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]

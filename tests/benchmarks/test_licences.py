@@ -12,7 +12,7 @@ def test_dependencies_are_followed_through_extras():
 
 
 def test_licences_are_those_of_the_packages():
-    assert licence_of("fastapi") == "MIT"
+    assert "MIT" in licence_of("fastapi")
     assert "BSD" in licence_of("numpy")
 
 

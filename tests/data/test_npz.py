@@ -1,4 +1,5 @@
 import io
+import struct
 import zipfile
 
 import numpy as np
@@ -119,6 +120,26 @@ def test_files_that_are_not_archives(path, one_line):
         with pytest.raises(DataError) as caught:
             load_file(path)
         one_line(caught, words)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_compression(path, method, one_line):
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.writestr("X.npy", npy(np.random.default_rng(0).normal(size=(500, 3))))
+    damaged = bytearray(path.read_bytes())
+    damaged[60:90] = bytes(30)
+    path.write_bytes(damaged)
+    with pytest.raises(DataError) as caught:
+        load_file(path)
+    one_line(caught, str(path), "cannot be read")
+
+
+@pytest.mark.parametrize("text", ["(" * 9000, "{'shape': " + "(" * 4000 + ")" * 4000 + "}", "-" * 9000 + "1", "{'descr': '''"])
+def test_a_header_that_python_cannot_parse(path, text, one_line):
+    archive(path, X=b"\x93NUMPY\x02\x00" + struct.pack("<I", len(text)) + text.encode())
+    with pytest.raises(DataError) as caught:
+        load_file(path)
+    one_line(caught, str(path), "cannot be read")
 
 
 def stored_header(shape, descr="<f4", fortran_order=False):

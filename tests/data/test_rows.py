@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from besnn.data.rows import Rounding, encode_labels, rows_from_array
+from besnn.data.rows import Rounding, encode_labels, numbered_batches, rows_from_array
 from besnn.errors import DataError, InputError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3, 5, 6), dtype=np.uint8)
@@ -157,3 +157,15 @@ def test_a_column_that_is_too_large():
 
 def test_an_empty_table_loses_nothing():
     assert rounding_of().loss() == rounding_of(np.zeros((0, 3))).loss() == ""
+
+
+def test_rows_of_small_blocks_are_copied_once(monkeypatch):
+    copied = []
+    concatenate = np.concatenate
+    monkeypatch.setattr(np, "concatenate", lambda parts: copied.append(sum(map(len, parts))) or concatenate(parts))
+    blocks = [rows_from_array(np.full((2, 3), number)) for number in range(500)]
+    batches = list(numbered_batches(iter(blocks), 300, start=7))
+    assert [len(batch.ids) for batch in batches] == [300, 300, 300, 100]
+    assert [batch.ids[0] for batch in batches] == ["7", "307", "607", "907"]
+    assert concatenate([batch.inputs for batch in batches])[:, 0].tolist() == [row // 2 for row in range(1000)]
+    assert sum(copied) <= 1000

@@ -1,3 +1,4 @@
+import csv
 import decimal
 import gzip
 import math
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from besnn.data.cells import to_numbers
 from besnn.data.encoding import rows_from_cells
 from besnn.data.formats import FORMATS, load_file, stream_file
-from besnn.data.tables import BLOCK_BYTES, Csv, Parquet, valid_utf8
+from besnn.data.tables import BLOCK_BYTES, Csv, Parquet, choose_columns, numbered, valid_utf8
 from besnn.errors import DataError
 
 
@@ -323,3 +324,50 @@ def test_columns_of_the_same_name_are_numbered_as_pandas_does(tmp_path):
     assert loaded.feature_names == ("x", "x.1", "x.2")
     assert loaded.inputs.tolist() == [[1, 2, 3], [6, 7, 8]]
     assert "row 1" in loaded.note
+
+
+def test_a_table_with_names_beyond_a_block_is_read_in_a_few_blocks(tmp_path):
+    names = [f"{column:04d}{'x' * 250}" for column in range(5000)]
+    rows = [",".join([str(row), *["1"] * 4999, "ab"[row % 2]]) for row in range(300)]
+    path = write(tmp_path, "\n".join([",".join([*names, "label"]), *rows]))
+    assert len(path.read_text().splitlines()[0]) > BLOCK_BYTES
+    assert load_file(path).inputs[:, 0].tolist() == list(range(300))
+    assert len(list(stream_file(path))) < 3
+
+
+def test_many_columns_are_checked_in_one_pass():
+    """Comparing each of the names with all others would take hours."""
+    names = [f"column {number}" for number in range(400_000)]
+    assert choose_columns([*names, "label"], None, "label", "table") == names
+    assert choose_columns([*names, "label"], names[::-1], "label", "table") == names[::-1]
+    assert numbered([*names, "column 7"]) == [*names, "column 7.1"]
+    with pytest.raises(DataError, match="two columns called 'column 9'"):
+        choose_columns([*names, "column 9"], None, "label", "table")
+
+
+def test_a_column_that_may_hold_the_classes_is_looked_for_in_one_pass(tmp_path, monkeypatch):
+    reads = []
+    read = Csv.read
+    monkeypatch.setattr(Csv, "read", lambda *arguments: reads.append(1) or read(*arguments))
+    path = write(tmp_path, f"{','.join(f'x{column}' for column in range(50))},kind\n{'1,' * 50}tulip\n")
+    with pytest.raises(DataError, match="--label kind"):
+        load_file(path)
+    assert len(reads) == 2
+
+
+def test_too_many_columns(tmp_path, monkeypatch):
+    monkeypatch.setattr("besnn.data.tables.MOST_COLUMNS", 3)
+    with pytest.raises(DataError, match=r"it has 4 columns, more than 3"):
+        load_file(write(tmp_path, "a,b,c,label\n1,2,3,x\n"))
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=5), max_size=4))
+def test_any_names_are_read_as_written(tmp_path_factory, names):
+    path = tmp_path_factory.getbasetemp() / "names.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerows([["x", *names], *[[row] * (len(names) + 1) for row in range(3)]])
+    columns = Csv().columns(path)
+    assert columns == tuple(numbered(["x", *names]))
+    if len(set(columns)) == len(columns):
+        assert rows_of(path, columns)[0].tolist() == [[row] * len(columns) for row in range(3)]

@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from besnn.baselines import SoftmaxClassifier
-from besnn.data import made_up_outliers, two_moons
+from besnn.data import Dataset, made_up_outliers, two_moons
 from besnn.detection import DENSITIES, ScoreSet
 from besnn.detection.combined import TailProbability
 from besnn.detector import Detector
@@ -369,3 +369,17 @@ def test_a_network_without_the_named_layer_uses_its_output_beside_the_pixels(det
     beside = detector.score(fitted.split.calibration.inputs, name)
     fit_scoring(detector, ScoreConfig(name="nearest-neighbour", neighbour=3, layer=None), fitted.split.training, None)
     np.testing.assert_allclose(detector.score(fitted.split.calibration.inputs), beside, atol=1e-6)
+
+
+def test_covariances_that_would_not_fit_into_memory_are_refused_before_training(tiny_recipe, monkeypatch):
+    """A table of 50,000 columns asked for 20 GB per class, once it was trained."""
+    monkeypatch.setattr("besnn.training.choose_score.MOST_COVARIANCE_BYTES", 8 * 20**2)
+    monkeypatch.setattr("besnn.training.trainer.Trainer.fit", lambda *_: pytest.fail("trained"))
+    wide = Dataset(np.eye(200, 20, dtype=np.float32), np.arange(200) % 2, ("a", "b"), "wide")
+    recipe = tiny_recipe("score.layer=inputs", "score.name=combined", "score.densities=[whitened-neighbour,class-covariance]")
+    with pytest.raises(InputError, match=r"needs 2 covariances of 20 columns, .* set score\.name=nearest-neighbour"):
+        fit_detector(recipe, wide)
+    one = tiny_recipe("score.layer=inputs", "score.name=class-gaussian")
+    monkeypatch.setattr("besnn.training.choose_score.MOST_COVARIANCE_BYTES", 8 * 20**2 - 1)
+    with pytest.raises(InputError, match="a covariance of 20 columns"):
+        fit_detector(one, wide)

@@ -81,10 +81,13 @@ def counting_progress(quiet: bool, total: int | None = None) -> Iterator[Callabl
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda more: None
+        return
     known = BarColumn(), TextColumn("{task.completed:,} of {task.total:,} inputs"), TimeRemainingColumn()
     unknown = SpinnerColumn(), TextColumn("{task.completed:,} inputs"), TimeElapsedColumn()
     columns = unknown if total is None else known
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda more: bar.advance(task, more)
 

@@ -225,6 +225,27 @@ class Survey(Columns):
         return TableEncoding([column for column in columns.values() if column]), note
 
 
+class TextColumns(Columns):
+    """Finds the columns that have cells, but none that is a number."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.found: list[str] = []
+
+    @property
+    def width(self) -> int:
+        """No numbers."""
+        return 0
+
+    def rows(self, cells: pa.RecordBatch, labels: Sequence[Label] = ()) -> Rows:
+        """Note the columns; return the same number of rows, without numbers."""
+        for name in self.names:
+            own = cells.column(name)
+            if not np.isfinite(to_numbers(own)).any() and not gaps(own).all():
+                self.found.append(name)
+        return Rows(np.empty((cells.num_rows, 0), np.float32), [""] * cells.num_rows, labels)
+
+
 def rows_from_cells(cells: pa.RecordBatch, columns: Sequence[str], label: str | None = None) -> Rows:
     """Convert the feature columns to numbers; a row with a missing cell or one that is not a finite number has an error.
 
@@ -267,7 +288,8 @@ def frame_cells(frame: Any) -> pa.RecordBatch:
 def frame_rows(frame: Any, columns: Sequence[str]) -> Rows:
     """Convert a frame's columns, found by name, as those of a file."""
     cells = frame_cells(frame)
-    if missing := [name for name in columns if name not in cells.schema.names]:
+    known = set(cells.schema.names)
+    if missing := [name for name in columns if name not in known]:
         raise InputError(f"the frame lacks column {missing[0]!r}: it has {', '.join(cells.schema.names)}")
     return rows_from_cells(cells, columns)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from besnn.data.dataset import Dataset
-from besnn.data.encoding import Survey, TableEncoding
+from besnn.data.encoding import Survey, TableEncoding, TextColumns
 from besnn.data.npz import Npz
 from besnn.data.rows import Rows, collect
 from besnn.data.tables import Csv, Parquet, choose_columns
@@ -103,7 +103,8 @@ def _load_table(path: Path, columns: Sequence[str], label: str | None, skip_bad:
 
 
 def _index_note(names: Sequence[str], features: Sequence[str], label: str) -> str:
-    dropped = [repr(name) for name in names if name != label and name not in features]
+    kept = {*features, label}
+    dropped = [repr(name) for name in names if name not in kept]
     return f"column {', '.join(dropped)} is the row index that pandas wrote, and is left out" if dropped else ""
 
 
@@ -112,9 +113,10 @@ def _with_note(dataset: Dataset, *notes: str) -> Dataset:
 
 
 def _text_column(path: Path, features: Sequence[str]) -> str | None:
-    """Return the first column without a number in the first rows; None if all have some."""
-    firsts = ((name, next(_read(path, [name]), None)) for name in features)
-    return next((name for name, rows in firsts if rows is not None and all(rows.errors)), None)
+    """Return the first column of other cells than numbers in the first rows; None if there is none."""
+    columns = TextColumns(features)
+    next(_read(path, columns), None)
+    return next(iter(columns.found), None)
 
 
 def count_rows(path: Path) -> int | None:

@@ -68,17 +68,20 @@ def numbered_batches(blocks: Iterable[Rows], batch_size: int, start: int = 0) ->
     rest: list[Inputs] = []
     errors: list[str] = []
     for rows in blocks:
-        inputs = np.concatenate([*rest, rows.inputs])
-        errors = errors + rows.errors
-        full = len(errors) - len(errors) % batch_size
+        rest.append(rows.inputs)
+        errors += rows.errors
+        del rows  # or they would stay in memory while the next rows are read
+        if (full := len(errors) - len(errors) % batch_size) == 0:
+            continue
+        inputs, rest = np.concatenate(rest), []
         for place in range(0, full, batch_size):
             slot = slice(place, place + batch_size)
             yield batch(inputs[slot], errors[slot], start + place)
         start += full
         rest, errors = [inputs[full:]], errors[full:]
-        del rows, inputs  # or they would stay in memory while the next rows are read
+        del inputs
     if errors:
-        yield batch(rest[0], errors, start)
+        yield batch(np.concatenate(rest), errors, start)
 
 
 def collect(blocks: Iterable[Rows], path: Path, feature_names: tuple[str, ...] = (), skip_bad: bool = False) -> Dataset:

@@ -1,13 +1,15 @@
 """Tables in CSV or parquet files, read in blocks: numeric features and, optionally, a column of classes."""
 
 import codecs
+import csv
 import gzip
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 from typing import IO, cast
 
@@ -24,6 +26,11 @@ from besnn.errors import DataError, one_line
 
 BLOCK_ROWS = 8192
 BLOCK_BYTES = 1 << 20
+BLOCK_BYTES_PER_COLUMN = 1 << 10
+"""A wide table is read in larger blocks: with a few rows per block, most of the time would go into the columns' overhead."""
+LARGEST_BLOCK = 1 << 26
+HEADER_BYTES = 1 << 24
+MOST_COLUMNS = 1 << 20
 SEPARATORS = ",;\t|"
 
 _UTF16_MARKS = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
@@ -36,8 +43,8 @@ class Csv:
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """Return the names of the columns."""
-        with _open_csv(path, [], {}) as reader:
-            names = tuple(reader.schema.names)
+        with valid_utf8(path) as file:
+            names = tuple(numbered(_header(file)[1]))
         if any("\0" in name for name in names):  # UTF-16 without its mark
             raise DataError(f"{path} is not text in UTF-8: save it as CSV with that encoding")
         return names
@@ -50,8 +57,8 @@ class Csv:
     def read(self, path: Path, columns: Sequence[str], label: str | None = None) -> Iterator[Rows]:
         """Yield all rows in order; a row with too few or too many cells has an error."""
         ragged: dict[int, str] = {}
-        start, has_decimal_commas = 0, _separator(path) == ";"
-        with _open_csv(path, _wanted(columns, label), ragged) as reader:
+        start = 0
+        with _open_csv(path, _wanted(columns, label), ragged) as (reader, separator):
             nothing = pa.RecordBatch.from_pylist([], schema=reader.schema)  # before ragged rows at the end
             for cells in chain(reader, [nothing]):
                 end = start + cells.num_rows
@@ -62,7 +69,7 @@ class Csv:
                     here[row - start] = ragged.pop(row)
                     end += 1
                 if end > start:
-                    cells = _with_decimal_points(cells) if has_decimal_commas else cells
+                    cells = _with_decimal_points(cells) if separator == ";" else cells
                     yield _insert(rows_from_cells(cells, columns, label), here)
                 start = end
 
@@ -125,7 +132,7 @@ def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, l
 
     The index that pandas writes beside the columns is not a feature either: it would tell a sorted table's classes apart.
     """
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         raise DataError(f"{table} has two columns called {repeated[0]!r}: rename one")
     if expected is None or isinstance(expected, int):
         features = [name for name in names if name != label and not PANDAS_INDEX.fullmatch(name)]
@@ -133,7 +140,8 @@ def choose_columns(names: Sequence[str], expected: Sequence[str] | int | None, l
             wanted = "at least one" if expected is None else expected
             raise DataError(f"{table} has {len(features)} feature columns besides {label!r}: {wanted} expected")
         return features
-    if missing := [name for name in expected if name not in names]:
+    known = set(names)
+    if missing := [name for name in expected if name not in known]:
         raise DataError(f"{table} lacks column {missing[0]!r}: it has {one_line(', '.join(names))}")
     return expected
 
@@ -157,45 +165,56 @@ def _insert(rows: Rows, ragged: dict[int, str]) -> Rows:
 
 
 @contextmanager
-def _open_csv(path: Path, columns: Sequence[str], ragged: dict[int, str]) -> Iterator[pa.csv.CSVStreamingReader]:
-    """Open a CSV with its columns as text; rows with too few or too many cells are skipped and noted in `ragged`."""
+def _open_csv(path: Path, columns: Sequence[str], ragged: dict[int, str]) -> Iterator[tuple[pa.csv.CSVStreamingReader, str]]:
+    """Yield the rows of a CSV as text, and what separates its cells; ragged rows are skipped and noted in `ragged`."""
 
     def note(row: pa.csv.InvalidRow) -> str:
         ragged[row.number - 2] = f"{row.actual_columns} cells instead of {row.expected_columns}"  # row 1 is the header
         return "skip"
 
-    # threads would lose the numbers of skipped rows
-    read_options = pa.csv.ReadOptions(use_threads=False)
     as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.string()), include_columns=columns)
     with valid_utf8(path) as file:
-        parse_options = pa.csv.ParseOptions(delimiter=_separator(file), newlines_in_values=True, invalid_row_handler=note)
-        with pa.csv.open_csv(str(file), read_options, parse_options) as reader:
-            names = _numbered(reader.schema.names)
-        if names != reader.schema.names:
-            read_options = pa.csv.ReadOptions(use_threads=False, column_names=names, skip_rows=1)
-        ragged.clear()  # the first rows are read again
+        separator, header = _header(file)
+        # threads would lose the numbers of skipped rows
+        block = min(max(BLOCK_BYTES, BLOCK_BYTES_PER_COLUMN * len(header)), LARGEST_BLOCK)
+        read_options = pa.csv.ReadOptions(use_threads=False, block_size=block)
+        if (names := numbered(header)) != header:
+            read_options.column_names, read_options.skip_rows_after_names = names, 1
+        parse_options = pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=note)
         with pa.csv.open_csv(str(file), read_options, parse_options, as_text) as reader:
-            yield reader
+            yield reader, separator
 
 
-def _numbered(names: Sequence[str]) -> list[str]:
+def _header(path: Path) -> tuple[str, list[str]]:
+    """Return what separates a table's cells and the names of its columns; pyarrow would guess each column's type first.
+
+    Commas separate cells unless something else occurs more often outside quotes.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as text:
+        lines = dropwhile(lambda line: not line.strip("\r\n"), iter(lambda: text.readline(HEADER_BYTES), ""))
+        first = next(lines, "")
+        unquoted = re.sub('"[^"]*"', "", first)
+        separator = max(SEPARATORS, key=unquoted.count)
+        names = next(csv.reader(chain([first], lines), delimiter=separator), [])
+    if not names:
+        raise ValueError("it is empty")
+    if len(names) > MOST_COLUMNS:
+        raise ValueError(f"it has {len(names):,} columns, more than {MOST_COLUMNS:,}")
+    return separator, names
+
+
+def numbered(names: Sequence[str]) -> list[str]:
     """Number columns that have the same name, as pandas does.
 
-    >>> _numbered(["x", "y", "x"])
+    >>> numbered(["x", "y", "x"])
     ['x', 'y', 'x.1']
     """
     found: list[str] = []
-    for place, name in enumerate(names):
-        before = names[:place].count(name)
-        found.append(f"{name}.{before}" if before else name)
+    seen: Counter[str] = Counter()
+    for name in names:
+        found.append(f"{name}.{seen[name]}" if seen[name] else name)
+        seen[name] += 1
     return found
-
-
-def _separator(path: Path) -> str:
-    """Return what separates the names in the header; commas unless something else occurs more often outside quotes."""
-    with _opened(path) as file:
-        header = re.sub(rb'"[^"]*"', b"", file.readline(BLOCK_BYTES)).decode("latin-1")
-    return max(SEPARATORS, key=header.count)
 
 
 def _with_decimal_points(cells: pa.RecordBatch) -> pa.RecordBatch:

@@ -32,12 +32,14 @@ noise elsewhere. Chosen on the development half of `python -m benchmarks table-s
 UNSURE = math.log(20)
 """Beside densities of the inputs, the method's own score only counts beyond the surprise of one known input in twenty: where
 it is lower, it hides wrong cells. Chosen there, too."""
+MOST_COVARIANCE_BYTES = 1 << 32
+"""Fitting takes several times as much memory, and time that grows with the third power of the number of columns."""
 FEW, FOLDS = 500, 5
 """With fewer validation inputs, densities of the inputs use them too, and refer to scores of rows left out in turn."""
 
 
-def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> None:
-    """Refuse, before training, a score or layers that `fit_scoring` could not fit to this number of validation inputs."""
+def check_score(config: ScoreConfig, model: OODClassifier, held_out: int, input_shape: Sequence[int]) -> None:
+    """Refuse, before training, a score or layers that `fit_scoring` could not fit to inputs of this shape and number."""
     name = config.name
     if model.num_classes == 1 and name in (METHOD, model.default_score):
         raise InputError(f"score.name={name!r} is the same for all inputs with one class: use {AUTO} or {', '.join(DENSITIES)}")
@@ -51,6 +53,30 @@ def check_score(config: ScoreConfig, model: OODClassifier, held_out: int) -> Non
     if name in DENSITIES and len(layer_groups(config.layer)) > 1:
         several = f"score.name={name!r} uses one set of layers, and score.layer={config.layer!r} names several"
         raise InputError(f"{several}: join them with + instead of a comma, or set score.name to {COMBINED}")
+    if config.layer == INPUTS:
+        kinds = _settled(config, model, held_out)[1]
+        _check_covariances(
+            math.prod(input_shape), max((DENSITIES[kind].covariances(model.num_classes) for kind in kinds), default=0)
+        )
+
+
+def _check_covariances(columns: int, count: int) -> None:
+    if (size := 8 * count * columns**2) > MOST_COVARIANCE_BYTES:
+        what = f"{count} covariances" if count > 1 else "a covariance"
+        advice = "set score.name=nearest-neighbour, or keep fewer columns"
+        raise InputError(f"the score needs {what} of {columns:,} columns, which take {size / 2**30:.0f} GiB: {advice}")
+
+
+def _settled(config: ScoreConfig, model: OODClassifier, held_out: int) -> tuple[str, tuple[str, ...]]:
+    """Return the name of the score that is to decide, and the kinds of density to fit for it."""
+    own, name, kinds = model.default_score, config.name, tuple(config.densities)
+    if model.num_classes == 1 and name == AUTO:
+        kinds, name = tuple(dict.fromkeys([*kinds, ONE_CLASS])), COMBINED if held_out >= 2 else ONE_CLASS
+    elif name == METHOD or (name == AUTO and held_out < 2):
+        name = own
+    if name in scores_for(model.evidence_kind):
+        return name, ()
+    return name, kinds if name in (AUTO, COMBINED) else (name,)
 
 
 def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validation: Dataset | None) -> None:
@@ -61,18 +87,13 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
     for all inputs: `auto` combines the densities, Gaussians among them.
     """
     held_out = 0 if validation is None else len(validation)
-    check_score(config, detector.model, held_out)
-    kind, own, name = detector.model.evidence_kind, detector.model.default_score, config.name
-    kinds = config.densities
-    if detector.model.num_classes == 1 and name == AUTO:
-        kinds, name = tuple(dict.fromkeys([*kinds, ONE_CLASS])), COMBINED if held_out >= 2 else ONE_CLASS
-    elif name == METHOD or (name == AUTO and held_out < 2):
-        name = own
+    check_score(config, detector.model, held_out, detector.input_shape)
+    kind, own = detector.model.evidence_kind, detector.model.default_score
+    name, wanted = _settled(config, detector.model, held_out)
     if name in scores_for(kind):
         detector.scoring = ScoreSet(kind, name)
         return
     combines = name in (AUTO, COMBINED)
-    wanted = kinds if combines else (name,)
     far = far_layers(detector.model, config.far) if combines else ()
     known: dict[str, NDArray[np.float32]] = {}
     if config.layer == INPUTS and isinstance(training, Dataset) and validation is not None and held_out < FEW:

@@ -191,7 +191,8 @@ class _Run:
         return network
 
     def _check_score(self, model: OODClassifier) -> None:
-        check_score(self.recipe.score, model, 0 if self.split.validation is None else len(self.split.validation))
+        held_out = 0 if self.split.validation is None else len(self.split.validation)
+        check_score(self.recipe.score, model, held_out, self.data.preprocessing.input_shape)
 
 
 def _compared(method: str, accuracy: float, plain: float, inputs: int) -> str:

@@ -64,7 +64,8 @@ class ProgressBar(Reporter):
 
     def finish(self) -> None:
         """Remove the bar."""
-        self.bar.stop()
+        if not self.bar.disable:  # rich before 14.3 ends a bar that it did not show with an empty line
+            self.bar.stop()
 
 
 class RunLog:

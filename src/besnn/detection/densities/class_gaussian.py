@@ -51,6 +51,11 @@ class ClassGaussianDensity(Density):
         self._factors: Tensor | None = None  # Cholesky, [members, 1 or classes, d, d]
         self._prepared: _Prepared | None = None  # on the device of the last features
 
+    @classmethod
+    def covariances(cls, classes: int) -> int:
+        """Return 1: all classes share a covariance."""
+        return 1
+
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`; a class without features gets no Gaussian."""
         check_features(features)
@@ -125,6 +130,11 @@ class ClassCovarianceDensity(ClassGaussianDensity):
     dimensions, its own would be singular. Takes 4 · members · classes · (d + d (d + 1) / 2) bytes in a file.
     """
 
+    @classmethod
+    def covariances(cls, classes: int) -> int:
+        """Return the number of classes."""
+        return classes
+
     def _factorise(self, spreads: list[Tensor]) -> Tensor:
         shared = shrunk_covariance(torch.cat(spreads))
         weight = SHARED_ROWS * len(shared)
@@ -183,6 +193,11 @@ class RelativeMahalanobis(Density):
 
     def __init__(self) -> None:
         self.classes, self.background = ClassGaussianDensity(), ClassGaussianDensity()
+
+    @classmethod
+    def covariances(cls, classes: int) -> int:
+        """Return 2: one within the classes, one over all inputs."""
+        return 2
 
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`."""

@@ -51,6 +51,11 @@ class Density(ABC):
         """Make an unfitted density from a recipe's settings; one without settings ignores them."""
         return cls()
 
+    @classmethod
+    def covariances(cls, classes: int) -> int:
+        """Return how many matrices `[d, d]` the density fits per member; too large ones are refused before training."""
+        return 0
+
     @abstractmethod
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`."""

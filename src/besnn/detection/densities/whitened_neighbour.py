@@ -28,6 +28,11 @@ class WhitenedNeighbourDensity(Density):
         """Make a density that stores the recipe's number of rows."""
         return cls(settings.neighbour, settings.stored_rows)
 
+    @classmethod
+    def covariances(cls, classes: int) -> int:
+        """Return 1: the covariance within the classes."""
+        return 1
+
     def fit(self, features: Tensor, labels: Tensor) -> Self:
         """Fit training features `[members, n, d]` with labels `[n]`."""
         self._neighbours.fit(self._gaussian.fit(features, labels).whitened(features))
