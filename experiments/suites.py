@@ -37,27 +37,30 @@ BASELINE_VARIANTS: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]] = {
     },
 }
 """Changes to the recipes of Table 1, by data set, method and name."""
+_FROM_SCRATCH = (
+    "pretraining=null",
+    "method.mirror=false",
+    "method.sphere=true",
+    "method.length_scale=0.3162",
+    "method.class_scale=10",
+    "method.entropy_weight=1",
+    "method.gradient_weight=0",
+    "training.epochs=80",
+    "training.gradient_every=1",
+    "training.ramps={}",
+    "training.optimiser.learning_rate=0.2",
+)
 TABLE_1_VARIANTS: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]] = {
     "fashion-mnist": {},
     "cifar10": {
         "be-snn": {
-            "from scratch": [
-                "pretraining=null",
-                "method.mirror=false",
-                "method.sphere=true",
-                "method.length_scale=0.3162",
-                "method.class_scale=10",
-                "method.entropy_weight=1",
-                "method.gradient_weight=0",
-                "training.epochs=80",
-                "training.gradient_every=1",
-                "training.ramps={}",
-                "training.optimiser.learning_rate=0.2",
-            ]
+            "from scratch": _FROM_SCRATCH,
+            "from scratch, trunk first": (*_FROM_SCRATCH, "score.layer=trunk", "score.far=trunk.stage2,trunk.stage3,method"),
         }
     },
 }
-"""Further rows of Table 1: as the paper trains, without a plain network first and without mirror images."""
+"""Further rows of Table 1: as the paper trains, without a plain network first and without mirror images; and the same networks
+with a score of the trunk's features, in which early layers and the paper's score only count where they are unusual."""
 
 
 def table1_runs(
@@ -107,7 +110,7 @@ def ablation_runs(in_name: str, seeds: Iterable[int], overrides: Sequence[str] =
     plain softmax, needs no runs: each record of Table 3 holds both scores.
 
     >>> [run.variant for run in ablation_runs("fashion-mnist", seeds=[0])][:3]
-    ['gradient weight 0.0', 'gradient weight 0.1, entropy by kl', 'gradient weight 0.5']
+    ['gradient weight 0.0', 'gradient weight 0.1, entropy by kpn', 'gradient weight 0.5']
     """
     base = reproduction_recipe(in_name, "be-snn", 0, overrides).method
     assert isinstance(base, BESNNConfig)
@@ -150,7 +153,7 @@ def near_ood_runs(
 
     >>> run = near_ood_runs("cifar10", seeds=[0])[0]
     >>> len(run.recipe.data.classes), run.unknown
-    (6, ('cifar10:unseen', 'svhn'))
+    (6, ('cifar10:unseen', 'svhn', 'cifar100-sample'))
     """
     unknown = (f"{in_name}:{UNSEEN}", *task_of(in_name).unknown)
     class_names = next(info.class_names for info in available() if info.name == in_name)

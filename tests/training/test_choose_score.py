@@ -112,7 +112,8 @@ def test_few_rows_are_cross_fitted(detector, fitted):
 
 
 def test_some_scores_beside_those_of_the_inputs_only_count_where_they_are_unusual(detector, fitted):
-    config = ScoreConfig(name="combined", layer="inputs", densities=("class-covariance", "whitened-neighbour"), neighbour=3)
+    kinds = "class-covariance", "whitened-neighbour"
+    config = ScoreConfig(name="combined", layer="inputs", far="method", densities=kinds, neighbour=3)
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     assert detector.scoring.combined.far == pytest.approx({"tempered-entropy": np.log(20), "whitened-neighbour": np.log(50)})
 
@@ -325,20 +326,21 @@ def test_a_constant_score_is_not_combined():
 
 
 FAR = "pixels,trunk.3"
+DISTANT = {"class-gaussian at pixels": np.log(6), "nearest-neighbour at trunk.3": np.log(20), "tempered-entropy": np.log(20)}
 
 
 @pytest.fixture
 def far(detector, fitted):
-    """Fitted with a density at the trunk, and two that only tell what is far away."""
-    config = ScoreConfig(neighbour=3, far=f"{FAR},attic")  # the network has no attic
+    """Fitted with a density at the trunk, and two that only tell what is far away, as does the method's own score."""
+    config = ScoreConfig(neighbour=3, far=f"{FAR},attic,method")  # the network has no attic
     fit_scoring(detector, config, fitted.split.training, fitted.split.validation)
     return detector
 
 
 def test_far_densities_join_the_combination(far, fitted):
     assert far.layer == f"trunk,{FAR}"
-    distant = [f"class-gaussian at {layer}" for layer in FAR.split(",")]
-    assert list(far.scoring.densities) == ["nearest-neighbour at trunk", *distant]
+    assert list(far.scoring.densities) == ["nearest-neighbour at trunk", *list(DISTANT)[:2]]
+    assert far.scoring.combined.tails.keys() == {"nearest-neighbour at trunk", *DISTANT}
     assert far.scoring.name == "combined"
     validation, inputs = fitted.split.validation.inputs, fitted.split.calibration.inputs
     expected = np.zeros(len(inputs))
@@ -346,7 +348,7 @@ def test_far_densities_join_the_combination(far, fitted):
         surprise = TailProbability(torch.from_numpy(far.score(validation, name))).surprise(
             torch.from_numpy(far.score(inputs, name))
         )
-        expected += 2 * np.maximum(surprise.numpy() - np.log(6), 0) if name in distant else surprise.numpy()
+        expected += 2 * np.maximum(surprise.numpy() - DISTANT[name], 0) if name in DISTANT else surprise.numpy()
     np.testing.assert_allclose(far.score(inputs), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from besnn.baselines import MethodConfig
 from besnn.detection import DENSITIES
 from besnn.model import BACKBONES, Backbone
-from besnn.model.feature_layers import layer_names
+from besnn.model.feature_layers import layer_groups, layer_names
 from besnn.recipe.methods import METHODS, BESNNConfig, method_class
 from besnn.settings import Fraction, Section, Weight
 
@@ -203,8 +203,9 @@ class ScoreConfig(Section):
     )
     far: str | None = Field(
         None,
-        description="layers, as for `layer`, whose Gaussian densities join `combined` too, but count only where they exceed "
-        "those of most known inputs; `pixels` stands for colour, contrast and edges of the image itself",
+        description="layers, as for `layer`, whose densities join `combined` too, but count only where they exceed those of "
+        "most known inputs; `pixels` stands for colour, contrast and edges of the image itself, by a Gaussian, and `method` "
+        "for the score of the method's paper, which then counts only there as well",
     )
     neighbour: PositiveInt = Field(20, description="k of nearest-neighbour")
     stored_rows: PositiveInt = Field(10_000, description="how many training features nearest-neighbour keeps")
@@ -224,8 +225,9 @@ class ScoreConfig(Section):
 
     @model_validator(mode="after")
     def _check_far(self) -> Self:
-        if self.layer is not None and self.far is not None:
-            layer_names(f"{self.layer},{self.far}")  # refuses layers that are named twice
+        far = [layer for layer in map("+".join, layer_groups(self.far)) if layer != METHOD]
+        if self.layer is not None and far:
+            layer_names(",".join([self.layer, *far]))  # refuses layers that are named twice
         return self
 
 

@@ -18,20 +18,20 @@ from besnn.detector import Detector
 from besnn.errors import InputError
 from besnn.evaluation import ood_metrics
 from besnn.model import InferenceNetwork, OODClassifier
-from besnn.model.feature_layers import INPUTS, OUTPUT, existing_layers, layer_groups
+from besnn.model.feature_layers import INPUTS, OUTPUT, PIXELS, existing_layers, layer_groups
 from besnn.recipe.config import AUTO, METHOD, ScoreConfig
 from besnn.training.batches import Data, in_order, open_source
 
 ONE_CLASS = "class-gaussian"
 """The density that is always among those that decide about a single class: it is right for tables and for images."""
-FAR = "class-gaussian"
-"""The density at the layers of `score.far`: how far away an input is, not only in which direction."""
+OF_PIXELS = "class-gaussian"
+"""The density of `pixels`: how far away an input is, not only in which direction."""
 NEIGHBOURS, FAR_NEIGHBOURS = "whitened-neighbour", math.log(50)
 """This density only counts beyond the surprise of one known input in fifty: it guards against classes of any shape, and adds
 noise elsewhere. Chosen on the development half of `python -m benchmarks table-suite`."""
-UNSURE = math.log(20)
-"""Beside densities of the inputs, the method's own score only counts beyond the surprise of one known input in twenty: where
-it is lower, it hides wrong cells. Chosen there, too."""
+RARE = math.log(20)
+"""What `score.far` names, apart from `pixels`, only counts beyond the surprise of one known input in twenty. Chosen there for
+the method's own score, and for early layers on the validation images of CIFAR-10 networks and outliers made up from them."""
 MOST_COVARIANCE_BYTES = 1 << 32
 """Fitting takes several times as much memory, and time that grows with the third power of the number of columns."""
 FEW, FOLDS = 500, 5
@@ -49,7 +49,7 @@ def check_score(config: ScoreConfig, model: OODClassifier, held_out: int, input_
     if name == COMBINED and held_out < 2:
         raise InputError("score.name='combined' needs validation data, at least two inputs: raise data.validation")
     existing_layers(model, config.layer)
-    far_layers(model, config.far)
+    far_parts(model, config.far)
     if name in DENSITIES and len(layer_groups(config.layer)) > 1:
         several = f"score.name={name!r} uses one set of layers, and score.layer={config.layer!r} names several"
         raise InputError(f"{several}: join them with + instead of a comma, or set score.name to {COMBINED}")
@@ -94,7 +94,7 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
         detector.scoring = ScoreSet(kind, name)
         return
     combines = name in (AUTO, COMBINED)
-    far = far_layers(detector.model, config.far) if combines else ()
+    far = far_parts(detector.model, config.far) if combines else ()
     known: dict[str, NDArray[np.float32]] = {}
     if config.layer == INPUTS and isinstance(training, Dataset) and validation is not None and held_out < FEW:
         training = joined(training, validation)
@@ -112,28 +112,26 @@ def fit_scoring(detector: Detector, config: ScoreConfig, training: Data, validat
     detector.scoring = detector.scoring.keep(name)
 
 
-def far_layers(model: OODClassifier, far: str | None) -> tuple[str, ...]:
-    """Return those sets of layers in `score.far` that a model has: a recipe's layers are for the backbone that it names."""
-    return tuple(layer for layer in map("+".join, layer_groups(far)) if existing_layers(model, layer) is not None)
+def far_parts(model: OODClassifier, far: str | None) -> tuple[str, ...]:
+    """Return what `score.far` names and a model has: sets of layers, and `method`. A recipe's layers are for its backbone."""
+    parts = map("+".join, layer_groups(far))
+    return tuple(part for part in parts if part == METHOD or existing_layers(model, part) is not None)
 
 
 def fit_densities(
     detector: Detector, config: ScoreConfig, kinds: Sequence[str], training: Data, far: Sequence[str] = ()
 ) -> dict[str, Density]:
-    """Fit densities to training features, for each set of layers in the recipe; return them by name.
-
-    At the layers `far`, Gaussians are fitted too.
-    """
-    near = existing_layers(detector.model, config.layer)
+    """Fit densities to training features, for each set of layers in the recipe, `far` ones included; return them by name."""
+    near, far = existing_layers(detector.model, config.layer), [part for part in far if part != METHOD]
     detector.layer = ",".join([near or OUTPUT, *far]) if far else near
     neighbour = min(config.neighbour, config.stored_rows, len(training))
     settings = DensitySettings(neighbour, config.stored_rows)
-    everywhere = [*kinds, *([FAR] if far else [])]
+    everywhere = [*kinds, *([OF_PIXELS] if PIXELS in far else [])]
     features, labels = _training_features(detector, settings, everywhere, training)
     densities: dict[str, Density] = {}
     for layer, columns in _layer_columns(detector, features.shape[-1]).items():
         own = features[..., columns.start : columns.stop].to(detector.scoring_device)
-        for kind in [FAR] if layer in far else kinds:
+        for kind in [OF_PIXELS] if layer == PIXELS else kinds:
             density = DENSITIES[kind].from_settings(settings).fit(own, labels)
             if layer is None:
                 densities[kind] = density
@@ -199,9 +197,9 @@ def combine(
 ) -> CombinedScore | None:
     """Combine the method's own score with all densities.
 
-    Densities at the layers `far`, whitened neighbours, and the method's own score beside densities of the inputs, only count
-    where they are high. Scores that are `known` already, `{name: [n]}`, are the reference as they are. Scores that are the same
-    for all inputs are left out; None if all are. With one class, only densities are combined.
+    What is `far`, and whitened neighbours, only count where they are high. Scores that are `known` already, `{name: [n]}`, are
+    the reference as they are. Scores that are the same for all inputs are left out; None if all are. With one class, only
+    densities are combined.
     """
     known = known or {}
     names = [] if detector.model.num_classes == 1 else [detector.model.default_score]
@@ -209,9 +207,10 @@ def combine(
     found = {**detector.scores(validation.inputs, [name for name in names if name not in known]), **known}
     reference = {name: torch.from_numpy(scores) for name, scores in found.items() if np.ptp(scores) > 0}
     beyond = {name: FAR_NEIGHBOURS for name in reference if density_kind(name) == NEIGHBOURS}
-    beyond |= {name_at_layer(FAR, layer): BEYOND for layer in far}
-    if detector.layer == INPUTS:
-        beyond[detector.model.default_score] = UNSURE
+    for part in far:
+        ends = f" at {part}"
+        names = [detector.model.default_score] if part == METHOD else [name for name in reference if name.endswith(ends)]
+        beyond |= dict.fromkeys(names, BEYOND if part == PIXELS else RARE)
     return CombinedScore(reference, beyond) if reference else None
 
 
