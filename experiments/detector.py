@@ -47,7 +47,7 @@ class Shipped:
     images: int | None = None  # of each test set to check it on; None for all
 
 
-SHIPPED = {"fashion-mnist": Shipped(), "cifar10": Shipped("from scratch", half=True, images=FEWER_IMAGES)}
+SHIPPED = {"fashion-mnist": Shipped(), "cifar10": Shipped("from scratch, trunk first", half=True, images=FEWER_IMAGES)}
 """The trained detectors, by what they were trained on."""
 
 
