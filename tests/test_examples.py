@@ -30,6 +30,8 @@ def test_every_example_has_a_picture_or_a_test_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_it_runs_and_draws(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if name.startswith("ray"):
+        pytest.importorskip("ray", reason="needs the ray extra")
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

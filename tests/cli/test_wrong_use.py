@@ -134,6 +134,8 @@ def contents(places):
 
 @pytest.mark.parametrize(("line", "code", "words"), CASES, ids=[case[0] for case in CASES])
 def test_wrong_use_is_one_line_and_a_code(besnn, places, line, code, words):
+    if "--engine ray" in line:
+        pytest.importorskip("ray", reason="needs the ray extra")
     before = contents(places)
     outcome = besnn(*line.format(**places).split())
     assert words.format(**places) in outcome.err
