@@ -255,10 +255,10 @@ def detector(
     run = next(run for run in runs if run.variant == shipped.variant)
     workspace, say = _workspace(results, data_dir, "cpu"), _say(quiet)
     path = output or MODELS / f"{in_name.value}.safetensors"
-    content = make_detector(run, workspace).to_bytes(shipped.half)
+    content = make_detector(run, workspace, changes=shipped.score).to_bytes(shipped.half)
     comparisons = []
     for each in compare(Detector.from_bytes(content), run, workspace, shipped.images):
-        say(f"{each.name}: {each.found:.4f} (recorded {each.recorded:.4f})")
+        say(f"{each.name}: {each.found:.4f}" + ("" if each.recorded is None else f" (recorded {each.recorded:.4f})"))
         comparisons.append(each)
     check(comparisons)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Lay the real data sets out in their official file formats, from the compact copies kept beside the repository.
 
-There, MNIST, FashionMNIST and NotMNIST have their official files; CIFAR-10 and SVHN are `.npz` files with `labels` and, as
-lossless WebP, `strip_000`, `strip_001`, ...: images 32x32 stacked vertically.
+There, MNIST, FashionMNIST and NotMNIST have their official files; CIFAR-10, SVHN and the sample of CIFAR-100 are `.npz` files
+with `labels` and, as lossless WebP, `strip_000`, `strip_001`, ...: images 32x32 stacked vertically.
 """
 
 import io
@@ -23,6 +23,9 @@ def lay_out(source: Path, target: Path) -> None:
     (target / "SVHN").mkdir()
     variables = {"X": images.transpose(1, 2, 3, 0), "y": np.where(labels == 0, 10, labels).astype(np.uint8)[:, None]}
     savemat(target / "SVHN" / "test_32x32.mat", variables)
+    images, labels = read_strips(source / "CIFAR100" / "sample5000.npz")
+    (target / "CIFAR100").mkdir()
+    np.savez_compressed(target / "CIFAR100" / "sample5000.npz", images=images, labels=labels)
 
 
 def write_cifar(source: Path, target: Path) -> None:

@@ -47,6 +47,9 @@ def file_content(path: str, form: str, name: str) -> bytes:
         buffer = io.BytesIO()
         savemat(buffer, {"X": images.transpose(2, 3, 1, 0), "y": np.where(labels == 0, 10, labels)[:, None]})
         return buffer.getvalue()
+    if form == "npz":
+        np.savez(buffer := io.BytesIO(), images=images.transpose(0, 2, 3, 1), labels=labels)
+        return buffer.getvalue()
     values = images[:, 0] if "images" in path else labels.astype(np.uint8)
     return bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
 
