@@ -49,11 +49,11 @@ def mutated_bytes(whole: bytes, rng: np.random.Generator) -> bytes:
     return whole
 
 
-def mutated_model(whole: bytes, rng: np.random.Generator) -> bytes:
-    """Return a model file with its header or a tensor mutated, signed again."""
+def mutated_model(whole: bytes, parts: tuple[dict[str, torch.Tensor], dict[str, Any]], rng: np.random.Generator) -> bytes:
+    """Return a model file, made of a dictionary of tensors and a header, with one of them mutated, signed again."""
     if rng.random() < 0.1:
         return mutated_bytes(whole, rng)
-    tensors, header = parse_tensor_file(whole, MODEL_FILE)
+    tensors, header = dict(parts[0]), parts[1]
     if rng.random() < 0.7:
         changed = mutate_json(header, rng)
         return tensor_file_bytes(MODEL_FILE, tensors, changed if isinstance(changed, dict) else {"recipe": changed})
@@ -117,14 +117,15 @@ def read_model(content: bytes) -> None:
 
 def formats(folder: Path) -> dict[str, tuple[Mutate, Read]]:
     """Return how to mutate and read a file of each format."""
-    detector = fit_detector(load_recipe("two-moons", QUICK), two_moons(300)).detector
+    detector = fit_detector(load_recipe("two-moons", [*QUICK, "backbone.hidden=[8]"]), two_moons(300)).detector
     model, npz, parquet = detector.to_bytes(), io.BytesIO(), io.BytesIO()
     points = two_moons(200).inputs
     np.savez(npz, X=points)
     pa.parquet.write_table(pa.table({"x": points[:, 0], "y": points[:, 1]}), parquet)
     csv = "\n".join(["x,y", *(f"{x},{y}" for x, y in points.tolist())]).encode()
+    parts = parse_tensor_file(model, MODEL_FILE)
     found: dict[str, tuple[Mutate, Read]] = {
-        "model": (lambda rng: mutated_model(model, rng), read_model),
+        "model": (lambda rng: mutated_model(model, parts, rng), read_model),
         "npz": (lambda rng: mutated_npz(npz.getvalue(), rng), read_data(folder / "a.npz")),
         "csv": (lambda rng: mutated_bytes(csv, rng), read_data(folder / "a.csv")),
         "parquet": (lambda rng: mutated_bytes(parquet.getvalue(), rng), read_data(folder / "a.parquet")),
