@@ -14,7 +14,7 @@ from besnn.errors import InputError
 from besnn.layers import batch_ensemble, fold, members_of, mirror_views, ones, tile
 from besnn.layers.folding.fold import WithLayerOutputs
 from besnn.layers.folding.folded_layers import FoldedLinear
-from besnn.layers.folding.fuse import ConvReLU, MemberStreams, Pool, fuse, fuse_for_cpu
+from besnn.layers.folding.fuse import ConvReLU, MemberProducts, MemberStreams, Pool, fuse, fuse_for_cpu
 from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
 from besnn.model.feature_layers import INPUTS, OUTPUT, PIXELS, by_member, inner_layers, layer_features, layer_names
 from besnn.model.pixel_statistics import pixel_statistics
@@ -34,11 +34,11 @@ class InferenceNetwork(nn.Module):
     """From raw inputs to evidence and features: those of Φ, or of named layers.
 
     Batch-ensemble layers are folded into plain weights per member, so the input is not copied for each member, unless some
-    members get mirror images. On a CPU, images pass in small batches that fit its cache, through fused convolutions. On a GPU,
-    products are taken in `GPU_TYPE`, and a shape of batch that recurs is recorded, with members in parallel, and replayed. With
-    gradients enabled, none of this is done, nor for an `exact` model, whose own network runs. `layer` names layers of the
-    feature extractor, see `layer_groups`; None stands for its output, `inputs` for what goes in. The model's classes are frozen
-    if they are not yet.
+    members get mirror images. On a CPU, images pass in small batches that fit its cache; convolutions and products are fused
+    with what follows them. On a GPU, products are taken in `GPU_TYPE`, and a shape of batch that recurs is recorded, with members
+    in parallel, and replayed. With gradients enabled, none of this is done, nor for an `exact` model, whose own network runs.
+    `layer` names layers of the feature extractor, see `layer_groups`; None stands for its output, `inputs` for what goes in.
+    The model's classes are frozen if they are not yet.
 
     >>> from besnn.model import BESNN, two_moons_mlp
     >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4)
@@ -116,7 +116,7 @@ class InferenceNetwork(nn.Module):
         return mirror_views(x, networks) if self.model.mirror and networks > 1 else [x] * networks
 
     def _on_cpu(self, raw: Tensor) -> Outputs:
-        if raw.ndim == 4 and self._packed is None:
+        if self._packed is None:
             self._packed = self._fuse(raw, _for_cpu, half=False)
         return self.outputs(raw, self._packed or self.extractors)
 
@@ -180,7 +180,7 @@ def _for_cpu(extractor: nn.Module) -> nn.Module:
     """Return the extractor fused, with the same weights; itself if there is nothing to fuse."""
     weights = {id(weight): weight for weight in (*extractor.parameters(), *extractor.buffers())}
     fused = fuse_for_cpu(copy.deepcopy(extractor, weights)) if isinstance(extractor, fx.GraphModule) else extractor
-    return fused if any(isinstance(module, ConvReLU | Pool) for module in fused.modules()) else extractor
+    return fused if any(isinstance(module, ConvReLU | Pool | MemberProducts) for module in fused.modules()) else extractor
 
 
 def _for_gpu(extractor: nn.Module) -> nn.Module:

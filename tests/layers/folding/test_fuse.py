@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from besnn.layers import batch_ensemble, fold
-from besnn.layers.folding.fuse import ConvReLU, FirstBlock, MemberStreams, Pool, fuse
+from besnn.layers.folding.fuse import ConvReLU, FirstBlock, MemberProducts, MemberStreams, Pool, fuse, fuse_for_cpu
 
 MEMBERS = 3
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
@@ -99,6 +99,46 @@ def test_first_block(device, channels, kernel, padding, bias):
     expected = [F.max_pool2d(torch.relu(conv.double()(x.double())), 2) for conv in copy.deepcopy(convs)]
     for got, wanted in zip(FirstBlock(convs)(x), expected, strict=True):
         assert (got - wanted).norm() / wanted.norm() < (1e-6 if device == "cpu" else 2e-3)  # a GPU takes products in TF32
+
+
+# --- products on a CPU ---
+
+
+@pytest.mark.parametrize("rows", [0, 1, 63, 64, 200])
+@pytest.mark.parametrize("bias", [True, False])
+@torch.no_grad()
+def test_products_that_follow_each_other_become_one_module(rows, bias):
+    plain = nn.Sequential(
+        nn.Linear(5, 16, bias=bias), nn.ReLU(), nn.Linear(16, 16, bias=bias), nn.Tanh(), nn.Linear(16, 3, bias=bias), nn.ReLU()
+    )
+    folded, x = fold(batch_ensemble(plain, MEMBERS)), torch.randn(rows, 5)
+    fused = fuse_for_cpu(copy.deepcopy(folded))
+    assert kinds(fused).count(MemberProducts) == 2  # the hyperbolic tangent is in between
+    torch.testing.assert_close(fused(x), folded(x))
+    torch.testing.assert_close(copy.deepcopy(fused)(x), folded(x))
+
+
+@torch.no_grad()
+def test_a_product_that_is_used_twice_keeps_its_output():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
+
+        def forward(self, x):
+            y = self.first(x)
+            return self.second(torch.relu(y)) + y
+
+    folded, x = fold(batch_ensemble(Twice(), MEMBERS)), torch.randn(100, 5)
+    fused = fuse_for_cpu(copy.deepcopy(folded))
+    assert kinds(fused).count(MemberProducts) == 2
+    torch.testing.assert_close(fused(x), folded(x))
+
+
+@torch.no_grad()
+def test_products_of_sequences():
+    folded, x = fold(batch_ensemble(nn.Sequential(nn.Linear(5, 4), nn.ReLU()), MEMBERS)), torch.randn(100, 7, 5)
+    torch.testing.assert_close(fuse_for_cpu(copy.deepcopy(folded))(x), folded(x))
 
 
 # --- members on streams of their own ---

@@ -10,8 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from besnn.layers.folding.folded_layers import FoldedLinear
+from besnn.layers.members import split_members
+
 SMALL_FILTER = 64
 """Weights of a filter so small that cuDNN, which is made for many input channels, wastes most of its time on it."""
+FEW_ROWS = 64
+"""With fewer rows per member, one product for all members has less overhead than one per member."""
 _OUTPUTS = (16, 32, 64, 128, 256)
 _RELU = (torch.relu, F.relu, "relu", "relu_")
 
@@ -27,8 +32,9 @@ def fuse(folded: fx.GraphModule) -> fx.GraphModule:
 
 
 def fuse_for_cpu(folded: fx.GraphModule) -> fx.GraphModule:
-    """Fuse, in place, convolutions with their ReLU, with weights in the layout that oneDNN reads fastest."""
+    """Fuse, in place, convolutions and products with their ReLU, with weights in the layout that oneDNN reads fastest."""
     _join_activations(folded)
+    _join_products(folded)
     for module in folded.modules():
         if isinstance(module, ConvReLU):
             module.pack()
@@ -70,6 +76,49 @@ class ConvReLU(nn.Module):
             return torch.relu(conv(x))
         geometry = conv.stride, conv.padding, conv.dilation, conv.groups
         return torch.cudnn_convolution_relu(x.to(conv.weight.dtype), conv.weight, conv.bias, *geometry)
+
+
+class MemberProducts(nn.Module):
+    """Matrix products and ReLUs that follow each other, `rows → rows`, on a CPU: one member after the other by oneDNN.
+
+    What one layer writes is still in the processor's cache when the next reads it.
+    """
+
+    def __init__(self, layers: Sequence[tuple[FoldedLinear, bool]]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layer for layer, _ in layers)
+        self.activations = ["relu" if relu else "none" for _, relu in layers]
+        self.members = layers[0][0].members
+        # torch does not copy packed weights, so they are not attributes of the layers, and a copy packs its own
+        self._packed = [list(map(_packed_product, layer.weight, _biases(layer))) for layer, _ in layers]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "MemberProducts":
+        """Copy the layers and pack them anew."""
+        layers = [copy.deepcopy(layer, memo) for layer in self.layers]
+        return MemberProducts(list(zip(layers, [name == "relu" for name in self.activations], strict=True)))  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map what the first layer takes to what the last one returns."""
+        by_member = [x] * self.members if self.layers[0].shared_input else list(split_members(x, self.members))
+        if x.ndim == 2 and len(by_member[0]) >= FEW_ROWS:
+            return torch.cat([self._of_member(member, rows) for member, rows in enumerate(by_member)])
+        for layer, activation in zip(self.layers, self.activations, strict=True):
+            x = torch.relu(layer(x)) if activation == "relu" else layer(x)
+        return x
+
+    def _of_member(self, member: int, rows: Tensor) -> Tensor:
+        for packed, activation in zip(self._packed, self.activations, strict=True):
+            rows = torch.ops.mkldnn._linear_pointwise(rows, *packed[member], activation, [], "")
+        return rows
+
+
+def _packed_product(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return a weight `[in, out]`, laid out once as oneDNN would otherwise do for every call, and its bias."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous()), bias
+
+
+def _biases(layer: FoldedLinear) -> Sequence[Tensor | None]:
+    return [None] * layer.members if layer.bias is None else list(layer.bias[:, 0])
 
 
 class Pool(nn.Module):
@@ -122,6 +171,36 @@ def _join_activations(folded: fx.GraphModule) -> None:
             folded.graph.erase_node(relu)
         elif _is_pool(conv):
             _set_module(folded, node, Pool())
+
+
+def _join_products(folded: fx.GraphModule) -> None:
+    joined: set[fx.Node] = set()
+    for node in list(folded.graph.nodes):
+        layers, nodes = _products_from(folded, node)
+        if not layers or node in joined:
+            continue
+        joined.update(nodes)
+        if len(nodes) > 1:
+            nodes[-1].replace_all_uses_with(node)
+        for other in reversed(nodes[1:]):
+            folded.graph.erase_node(other)
+        _set_module(folded, node, MemberProducts(layers))
+
+
+def _products_from(folded: fx.GraphModule, node: fx.Node) -> tuple[list[tuple[FoldedLinear, bool]], list[fx.Node]]:
+    """Return the products that follow each other from a node on, each with whether a ReLU follows it, and all their nodes."""
+    layers: list[tuple[FoldedLinear, bool]] = []
+    nodes: list[fx.Node] = []
+    following: fx.Node | None = node
+    while following is not None:
+        layer, relu = _module(folded, following), _only_user(following)
+        if not isinstance(layer, FoldedLinear) or layer.batch_dim != 0 or (layers and layer.shared_input):
+            break
+        has_relu = relu is not None and _is_relu(folded, relu)
+        nodes += [following, relu] if relu is not None and has_relu else [following]
+        layers.append((layer, has_relu))
+        following = _only_user(nodes[-1])
+    return layers, nodes
 
 
 def _join_first_blocks(folded: fx.GraphModule) -> None:
