@@ -35,8 +35,8 @@ class InferenceNetwork(nn.Module):
 
     Batch-ensemble layers are folded into plain weights per member, so the input is not copied for each member, unless some
     members get mirror images. On a CPU, images pass in small batches that fit its cache; convolutions and products are fused
-    with what follows them. On a GPU, products are taken in `GPU_TYPE`, and a shape of batch that recurs is recorded, with members
-    in parallel, and replayed. With gradients enabled, none of this is done, nor for an `exact` model, whose own network runs.
+    with what follows them. On a GPU, products are taken in `GPU_TYPE`, and a shape of batch that recurs is recorded, with
+    members in parallel, and replayed. With gradients enabled, none of this is done, nor for an `exact` model, whose own network runs.
     `layer` names layers of the feature extractor, see `layer_groups`; None stands for its output, `inputs` for what goes in.
     The model's classes are frozen if they are not yet.
 
