@@ -36,9 +36,9 @@ class InferenceNetwork(nn.Module):
     Batch-ensemble layers are folded into plain weights per member, so the input is not copied for each member, unless some
     members get mirror images. On a CPU, images pass in small batches that fit its cache; convolutions and products are fused
     with what follows them. On a GPU, products are taken in `GPU_TYPE`, and a shape of batch that recurs is recorded, with
-    members in parallel, and replayed. With gradients enabled, none of this is done, nor for an `exact` model, whose own network runs.
-    `layer` names layers of the feature extractor, see `layer_groups`; None stands for its output, `inputs` for what goes in.
-    The model's classes are frozen if they are not yet.
+    members in parallel, and replayed. With gradients enabled, none of this is done, nor for an `exact` model, whose own network
+    runs. `layer` names layers of the feature extractor, see `layer_groups`; None stands for its output, `inputs` for what goes
+    in. The model's classes are frozen if they are not yet.
 
     >>> from besnn.model import BESNN, two_moons_mlp
     >>> model = BESNN(two_moons_mlp(), num_classes=2, feature_dim=32, members=4)
