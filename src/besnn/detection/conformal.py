@@ -31,7 +31,11 @@ def p_values(scores: Tensor | Numbers, calibration_scores: Tensor | Numbers) -> 
     >>> p_values([0.0, 98.0, 200.0], range(99))
     array([1.  , 0.02, 0.01])
     """
-    query, ordered = as_floating(scores, "scores"), _sorted_calibration_scores(calibration_scores)
+    return _p_values(scores, _sorted_calibration_scores(calibration_scores))
+
+
+def _p_values(scores: Tensor | Numbers, ordered: Tensor) -> Tensor | NDArray[np.float64]:
+    query = as_floating(scores, "scores")
     dtype = torch.promote_types(query.dtype, ordered.dtype)
     smaller = torch.searchsorted(ordered.to(query.device, dtype), query.to(dtype).contiguous())
     return like(p_value_of_count(len(ordered) - smaller, len(ordered), query.dtype), scores)
@@ -86,7 +90,7 @@ class ConformalThreshold:
     def p_values(self, scores: Numbers) -> NDArray[np.float64]: ...
     def p_values(self, scores: Tensor | Numbers) -> Tensor | NDArray[np.float64]:
         """Compute conformal p-values with the shape, type and device of the scores."""
-        return p_values(scores, self.scores)
+        return _p_values(scores, self.scores)
 
     @overload
     def is_ood(self, scores: Tensor) -> Tensor: ...
