@@ -36,6 +36,7 @@ class Setting:
     files: int = 20_000  # images in a folder
     classes: tuple[int, ...] = (10, 100, 1000)
     sides: tuple[int, ...] = (32, 64, 128, 224)  # of images
+    photos: tuple[int, int] = (128, 224)  # how many at once, and their sides, for a large network
     rows: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)  # stored by a density
     side: int = 8192  # of the matrices that the machine's rate is measured with
     size: int = 2**31  # bytes of the copy that it is measured with
@@ -59,7 +60,7 @@ def full(device: torch.device) -> Setting:
     """Return the sizes that results are reported for; on a CPU the density scores only a fifth of the queries."""
     if device.type == "cuda":
         return Setting(device, rounds=50, warm_up=4, burst=10)
-    return Setting(device, rounds=5, warm_up=1, steps=8, queries=2_000, files=2_000, side=1024, size=2**27)
+    return Setting(device, rounds=5, warm_up=1, steps=8, queries=2_000, files=2_000, photos=(16, 96), side=1024, size=2**27)
 
 
 def quick(device: torch.device) -> Setting:
@@ -81,6 +82,7 @@ def quick(device: torch.device) -> Setting:
         files=6,
         classes=(3, 5),
         sides=(8, 16),
+        photos=(8, 32),
         rows=(100, 200),
         side=64,
         size=2**16,

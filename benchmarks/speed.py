@@ -8,6 +8,7 @@ from benchmarks.deciding import decide_many, decide_one, score_folder
 from benchmarks.documents import Table, bench_record
 from benchmarks.findings import Findings, Setting
 from benchmarks.growth import neighbours_by_rows, score_by_classes, score_by_pixels
+from benchmarks.large import train_and_score_large
 from benchmarks.memory import compare_files, peak_of_scoring
 from benchmarks.neighbours import find_neighbours
 from benchmarks.onnx_runtime import score_exported
@@ -31,6 +32,7 @@ ROWS: dict[str, Callable[[Setting], Findings]] = {
     "export": score_exported,
     "training": train_steps,
     "training-samples": train_by_samples,
+    "large": train_and_score_large,
     "neighbours": find_neighbours,
     "neighbours-rows": neighbours_by_rows,
     "tables": fit_and_score_tables,

@@ -14,7 +14,7 @@ from benchmarks.findings import CLASSES, FEATURES, Check, Figure, Findings, Sett
 from benchmarks.timing import EnoughError, StepClock, Timing, work_of
 from besnn.data import Dataset
 from besnn.layers import tile
-from besnn.model import BESNN, Preprocessing, fashion_convnet
+from besnn.model import BESNN, Objective, OODClassifier, Preprocessing, fashion_convnet
 from besnn.objective import BESNNObjective
 from besnn.training import Recipe, RunOptions, Trainer, build_method, load_recipe
 from besnn.training.batches import ArraySource
@@ -79,22 +79,26 @@ def step_floor(setting: Setting, recipe: Recipe) -> float:
 
 
 def _time_steps(setting: Setting, recipe: Recipe) -> Timing:
-    every = recipe.training.gradient_every
-    warm_up = 8 if setting.device.type == "cuda" else setting.warm_up  # on a GPU the first few steps are recorded
-    fabric = make_fabric(recipe.training.precision, "gpu" if setting.device.type == "cuda" else "cpu")
-    generator = np.random.default_rng(0)
-    count = setting.batch * (warm_up + setting.steps + 2) * every
-    images = generator.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
-    source = ArraySource(
-        Dataset(images, np.arange(count) % CLASSES, tuple(map(str, range(CLASSES))), "random", {}), fabric.device
-    )
-    model, objective = build_method(recipe, (1, 28, 28), CLASSES)
+    count = setting.batch * (_warm_up(setting) + setting.steps + 2) * recipe.training.gradient_every
+    images = np.random.default_rng(0).integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
+    dataset = Dataset(images, np.arange(count) % CLASSES, tuple(map(str, range(CLASSES))), "random", {})
+    return time_trainer(setting, recipe, *build_method(recipe, (1, 28, 28), CLASSES), ArraySource(dataset, setting.device))
+
+
+def time_trainer(setting: Setting, recipe: Recipe, model: OODClassifier, objective: Objective, source: ArraySource) -> Timing:
+    """Time the steps of a training run, averaged over those with and without the gradient penalty."""
+    every, warm_up = recipe.training.gradient_every, _warm_up(setting)
+    fabric = make_fabric(recipe.training.precision, str(setting.device))
     clock = StepClock(setting.device, every, warm_up + setting.steps + 1)
     trainer = Trainer(recipe, model, objective, Preprocessing.fit(source.sample()), fabric, RunOptions(reporter=clock))
     with contextlib.suppress(EnoughError):
         trainer.fit(source)
     timed = itertools.pairwise(clock.marks[warm_up + 1 :])
     return Timing.of([(end - begin) / every for begin, end in timed])
+
+
+def _warm_up(setting: Setting) -> int:
+    return 8 if setting.device.type == "cuda" else setting.warm_up  # on a GPU the first few steps are recorded
 
 
 def penalty_check(work: str, device: torch.device) -> Check:

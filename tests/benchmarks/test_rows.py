@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from benchmarks import onnx_runtime, scoring
 from benchmarks.findings import full, quick, setting_for
+from benchmarks.large import compare_large
 from benchmarks.memory import widest_layer
 from benchmarks.speed import ROWS, run_rows
 from besnn.errors import InputError
@@ -26,6 +28,7 @@ FIGURES = {  # how many each row times
     "export": 2,
     "training": 3,
     "training-samples": 2,
+    "large": 5,
     "neighbours": 2,
     "neighbours-rows": 2,
     "tables": 4,
@@ -33,13 +36,14 @@ FIGURES = {  # how many each row times
     "files": 0,
 }
 
-NO_FLOOR = {"decision": 1, "neighbours": 1, "folder": 3, "tables": 4}  # many steps, numbers of 8 bits, and files
+NO_FLOOR = {"decision": 1, "neighbours": 1, "folder": 3, "large": 5, "tables": 4}  # many steps, numbers of 8 bits, and files
+NEEDED = {"export": "onnxruntime", "large": "torchvision"}
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_row(name):
-    if name == "export":
-        pytest.importorskip("onnxruntime")
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
     findings = run_rows(QUICK, [name])
     assert len(findings.figures) == FIGURES[name]
     assert all(figure.timing.seconds > 0 for figure in findings.figures)
@@ -48,6 +52,17 @@ def test_row(name):
     assert all(check.passed for check in findings.checks)
     assert all(math.isfinite(target.value) for target in findings.targets)
     assert findings.figures or findings.targets or findings.left_out
+
+
+def test_large_networks_are_compared():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    findings = compare_large(QUICK, "a small one", network, feature_dim=4)
+    assert len(findings.figures) == FIGURES["large"]
+    assert all(figure.timing.seconds > 0 for figure in findings.figures)
+    assert [target.claim for target in findings.targets] == [
+        "time over the plain network's",
+        "a member's time over the plain network's",
+    ]
 
 
 def test_a_wrong_fast_path_is_noticed(monkeypatch):
