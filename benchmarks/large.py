@@ -1,5 +1,6 @@
 """The row on a large network: what an ensemble of four costs beside the plain network, for images of photographs' size."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -41,7 +42,8 @@ def compare_large(setting: Setting, name: str, network: nn.Module, feature_dim: 
     source = ArraySource(Dataset(images, labels, classes, "random", {}), setting.device)
     preprocessing = Preprocessing.fit(source.sample()).to(setting.device)
     training, scoring = f"training step, {sizes}", f"score {sizes}"
-    findings, memory, runs = Findings(), {}, {}
+    findings, memory = Findings(), dict[str, int]()
+    runs: dict[tuple[str, str, int], Callable[[], object]] = {}
     for method, members, own in (("softmax", 1, "plain"), ("be-snn", MEMBERS, "own inputs")):
         recipe = _recipe(count, feature_dim, method)
         model, timing, memory[method] = _train(setting, recipe, source, network)
@@ -50,8 +52,10 @@ def compare_large(setting: Setting, name: str, network: nn.Module, feature_dim: 
         if method == "softmax":
             runs[method, "eager", 1] = partial(_eager, model.eval(), preprocessing, source.inputs[:count])
     with torch.inference_mode():
-        timings = take_turns(runs, setting.device, min(setting.rounds, 10), setting.warm_up)
-    findings.figures += [Figure(scoring, *key[:2], timings[key], members=key[2]) for key in runs]
+        timings = take_turns(
+            {str(key): run for key, run in runs.items()}, setting.device, min(setting.rounds, 10), setting.warm_up
+        )
+    findings.figures += [Figure(scoring, *key[:2], timings[str(key)], members=key[2]) for key in runs]
     plain, ensemble = (findings.seconds(training, method) for method in ("softmax", "be-snn"))
     findings.targets.append(Target(training, "time over the plain network's", ensemble / plain, 1.2))
     if setting.device.type == "cuda":
