@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from besnn.data import Dataset, ImageSpec, load
 from besnn.data.dataset import Inputs
@@ -85,7 +85,7 @@ class Plan:
 
 
 FAR = ("mnist", "svhn", "noise", "text", "flat colours")
-DEVELOPMENT_FAR = ("not-mnist", "fashion-mnist", "noise", "flat colours", "gradients", "blurred")
+DEVELOPMENT_FAR = ("not-mnist", "fashion-mnist", "noise", "flat colours", "gradients", "blurred", "signs")
 
 REPORTED: dict[str, Plan] = {
     "photos-1": Plan("cifar10", (0, 1, 6, 7, 8, 9), 300, FAR),
@@ -103,7 +103,12 @@ DEVELOPMENT: dict[str, Plan] = {
     "unseen-2": Plan("cifar10:train", (0, 2, 3, 4, 5, 9), 300, DEVELOPMENT_FAR),
     "unseen-3": Plan("cifar10:train", (0, 3, 5, 6, 7, 8), 300, DEVELOPMENT_FAR),
     "unseen-4": Plan("cifar10:train", (0, 1, 3, 6, 7, 8), 300, DEVELOPMENT_FAR),
-    "garments": Plan("fashion-mnist:train", (0, 3, 6, 7, 8, 9), 200, ("not-mnist", "cifar100-sample", "noise", "flat colours")),
+    "garments": Plan(
+        "fashion-mnist:train",
+        (0, 3, 6, 7, 8, 9),
+        200,
+        ("not-mnist", "cifar100-sample", "noise", "flat colours", "digits"),
+    ),
     "letters": Plan("not-mnist", (0, 1, 2, 3, 4, 5), 200, ("fashion-mnist", "cifar100-sample", "noise", "flat colours")),
 }
 TASKS = REPORTED | DEVELOPMENT
@@ -141,6 +146,8 @@ def far_images(name: str, like: Images, rng: np.random.Generator, data_dir: Path
     """Make or draw the images of an unknown set by name, of any size and number of channels."""
     if name in MADE:
         return MADE[name](like, rng)
+    if name == "signs":
+        return signs(like, load("not-mnist", split="test", data_dir=data_dir).inputs, rng)
     dataset = load(name, split="test", data_dir=data_dir)
     return dataset.inputs[rng.choice(len(dataset), UNKNOWN, replace=False)]
 
@@ -174,6 +181,36 @@ def blurred(like: Images, rng: np.random.Generator) -> Images:
     return _converted(np.rint(small).astype(np.uint8), ImageSpec(like.shape[2:], like.shape[1]))
 
 
+def signs(like: Images, letters: Images, rng: np.random.Generator) -> Images:
+    """Write grey `letters` on faint, blurred training images, slightly turned and blurred: one in full between parts of two.
+
+    The ink is the colour of a pixel of another training image.
+    """
+    _, channels, height, width = like.shape
+    backgrounds = blurred(like, rng)
+    backgrounds = (backgrounds + 2 * backgrounds.mean(axis=(2, 3), keepdims=True)) / 3
+    inks = like[rng.choice(len(like), UNKNOWN), :, rng.choice(height, UNKNOWN), rng.choice(width, UNKNOWN)]
+    pages = []
+    for background, ink, three in zip(backgrounds, inks, letters[rng.choice(len(letters), (UNKNOWN, 3)), 0], strict=True):
+        strip = Image.fromarray(np.concatenate(three, axis=1)).resize((2 * width, height))
+        turned = strip.rotate(rng.uniform(-10, 10), Image.Resampling.BILINEAR).filter(ImageFilter.GaussianBlur(width / 32))
+        share = np.asarray(turned.crop((width // 2, 0, width // 2 + width, height))) / 255
+        pages.append(background + (ink.reshape(channels, 1, 1) - background) * share)
+    return np.rint(np.stack(pages)).astype(np.uint8)
+
+
+def digits(like: Images, rng: np.random.Generator) -> Images:
+    """Enlarge scikit-learn's digits to three quarters of the height and width, with sharper strokes, on black."""
+    _, _, height, width = like.shape
+    small = load("digits").inputs
+    pages = np.zeros((UNKNOWN, 1, height, width), np.uint8)
+    for page, pixels in zip(pages, small[rng.choice(len(small), UNKNOWN, replace=False)], strict=True):
+        large = Image.fromarray(pixels[0]).resize((width - 2 * (width // 8), height - 2 * (height // 8)))
+        strokes = np.clip(2 * np.asarray(large).astype(float) - 128, 0, 255)
+        page[0, height // 8 : height - height // 8, width // 8 : width - width // 8] = strokes
+    return pages
+
+
 def text(like: Images, rng: np.random.Generator) -> Images:
     """Write lines of random letters, in one colour on another."""
     alphabet = list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
@@ -195,4 +232,5 @@ MADE: dict[str, Callable[[Images, np.random.Generator], Images]] = {
     "gradients": gradients,
     "blurred": blurred,
     "text": text,
+    "digits": digits,
 }

@@ -38,6 +38,18 @@ def test_neighbours_are_training_examples_like_the_input(detector, data):
     assert shown.heat_maps is None
 
 
+@pytest.mark.parametrize(("layer", "told_by"), [("pixels+output", "pixels+output"), ("pixels", "pixels")])
+def test_pixels_that_only_count_far_away_do_not_choose_neighbours(layer, told_by, tiny_recipe, stripes):
+    settings = "training.epochs=1", "score.name=combined", f"score.layer={layer}", "score.far=pixels" if "+" in layer else ""
+    detector = fit_detector(tiny_recipe("data.calibration=0.35", *filter(None, settings)), stripes).detector
+    kept = detector.examples
+    (_, features), *_ = detector.outputs(kept.inputs, told_by)
+    assert kept.codes.shape == features.shape
+    unit = torch.nn.functional.normalize(features, dim=-1)
+    nearest = (unit @ unit.mT).mean(dim=0).topk(2).indices
+    assert (detector.explain(kept.inputs, 2, heat_map=False).neighbours == nearest.numpy()).mean() > 0.9  # stored in 8 bits
+
+
 def test_surprises_add_up_to_the_score_and_members_are_the_predictions(detector, strange):
     shown = detector.explain(strange, neighbours=3, heat_map=False)
     assert shown.neighbours.shape == (12, 3)

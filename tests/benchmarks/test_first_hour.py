@@ -9,7 +9,8 @@ from benchmarks import first_hour, first_hour_tasks
 from benchmarks.first_hour_tasks import DEVELOPMENT, NEAR, REPORTED, TASKS, Plan
 from besnn.data import Dataset, ImageSpec
 
-PLAN = Plan("made up", (0, 2), 36, ("noise", "flat colours", "text", "blurred", "gradients"), spec=ImageSpec(16, channels=3))
+FAR = ("noise", "flat colours", "text", "blurred", "gradients", "digits")
+PLAN = Plan("made up", (0, 2), 36, FAR, spec=ImageSpec(16, channels=3))
 
 
 @pytest.fixture
@@ -50,6 +51,17 @@ def test_a_mosaic_joins_four_images_of_one_class(pools):
     corners = task.training.inputs[:, 0, ::16, ::16].reshape(10, 4)
     labels = pools[0].labels[corners]
     assert np.array_equal(labels, np.repeat([[0] * 4, [2] * 4], 5, axis=0))
+
+
+def test_signs_have_one_ink_on_a_faint_training_image(pools):
+    like, rng = pools[0].inputs, np.random.default_rng(0)
+    blank, full = (first_hour_tasks.signs(like, np.full((5, 1, 28, 28), ink, np.uint8), rng) for ink in (0, 255))
+    assert blank.shape == full.shape == (50, 3, 16, 16)
+    assert blank.std(axis=(2, 3)).max() < like.std(axis=(2, 3)).min() / 2
+    middle = full[:, :, 6:10, 6:10]  # away from the edges, which are turned and blurred
+    assert np.ptp(middle.astype(int), axis=(2, 3)).max() == 0
+    inks = {tuple(pixel) for pixel in like.transpose(0, 2, 3, 1).reshape(-1, 3)}
+    assert {tuple(pixel) for pixel in middle[:, :, 0, 0]} <= inks
 
 
 def test_development_tasks_of_a_reported_set_draw_from_its_training_images_alone(monkeypatch):

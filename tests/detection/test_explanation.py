@@ -33,6 +33,13 @@ def test_an_example_is_its_own_nearest_neighbour_after_a_round_trip():
     assert len(examples.nearest(kept, 99)[0][0]) == 50
 
 
+def test_neighbours_are_found_by_the_numbers_that_examples_have():
+    kept, new = features(50, 0), features(10, 1)
+    examples = Examples.of(np.zeros((50, 2), np.float32), np.arange(50), kept)
+    with_others = torch.cat([new, 100 * features(10, 2)], dim=-1)
+    assert torch.equal(examples.nearest(with_others, 5).rows, examples.nearest(new, 5).rows)
+
+
 def test_examples_must_fit_together():
     with pytest.raises(InputError, match="3 examples, 2 labels"):
         Examples(np.zeros((3, 2)), np.zeros(2, np.int64), torch.zeros(1, 3, 4), torch.ones(1, 3, 1))

@@ -35,11 +35,15 @@ def detector(fitted):
     return Detector(trained.model, trained.preprocessing, trained.class_names, trained.recipe)
 
 
-def test_photos_are_scored_by_their_neighbours_at_the_output_and_by_their_pixels(detector, fitted):
+def test_photos_are_scored_by_their_pixels_with_and_without_the_output(detector, fitted):
     fit_scoring(detector, load_recipe("images").score, fitted.split.training, fitted.split.validation)
-    parts = ["class-gaussian at pixels", "nearest-neighbour at output", "tempered-entropy"]
+    parts = ["class-covariance at pixels+output", "class-gaussian at pixels", "tempered-entropy"]
     assert (detector.scoring.name, list(detector.scoring.combined.tails)) == ("combined", parts)
-    assert detector.scoring.combined.far == pytest.approx({parts[0]: np.log(6)})
+    assert detector.scoring.combined.far == pytest.approx({parts[1]: np.log(6)})
+    own, pixels = (training_features(detector, fitted, layer) for layer in ("output", "pixels"))
+    joined = torch.cat([torch.nn.functional.normalize(each, dim=-1) for each in (pixels, own)], dim=-1)
+    expected = DENSITIES["class-covariance"]().fit(joined, torch.from_numpy(fitted.split.training.labels)).score(joined)
+    np.testing.assert_allclose(detector.score(fitted.split.training.inputs, parts[0]), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.fixture(scope="module")

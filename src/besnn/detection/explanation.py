@@ -48,11 +48,12 @@ class Examples:
         return len(self.labels)
 
     def nearest(self, features: Tensor, k: int) -> Nearest:
-        """Return the k examples nearest to features `[members, batch, d]`."""
+        """Return the k examples nearest to features `[members, batch, d]`, by as many of them as the examples have."""
         if self._rows is None or self._rows.device != features.device:
             rows = F.normalize(decode_rows(self.codes, self.scale), dim=-1)
             self._rows = rows.to(features.device)
-        cosines = torch.einsum("mbd,mnd->bn", F.normalize(features.float(), dim=-1), self._rows) / len(self._rows)
+        own = features[..., : self._rows.shape[2]].float()
+        cosines = torch.einsum("mbd,mnd->bn", F.normalize(own, dim=-1), self._rows) / len(self._rows)
         best = cosines.topk(min(k, len(self)), dim=1)
         return Nearest(best.indices, (1 - best.values).clamp_min(0))
 

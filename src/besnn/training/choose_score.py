@@ -129,7 +129,7 @@ def fit_densities(
     everywhere = [*kinds, *([OF_PIXELS] if PIXELS in far else [])]
     features, labels = _training_features(detector, settings, everywhere, training)
     densities: dict[str, Density] = {}
-    for layer, columns in _layer_columns(detector, features.shape[-1]).items():
+    for layer, columns in layer_columns(detector, features.shape[-1]).items():
         own = features[..., columns.start : columns.stop].to(detector.scoring_device)
         for kind in [OF_PIXELS] if layer == PIXELS else kinds:
             density = DENSITIES[kind].from_settings(settings).fit(own, labels)
@@ -155,7 +155,7 @@ def _training_features(
     return torch.cat(feature_parts, dim=1), torch.cat(label_parts)
 
 
-def _layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
+def layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
     """Return which feature columns belong to which set of layers; a single set is None and has them all."""
     blocks = layer_groups(detector.layer)
     if len(blocks) < 2:
