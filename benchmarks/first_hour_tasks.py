@@ -196,7 +196,8 @@ def signs(like: Images, letters: Images, rng: np.random.Generator) -> Images:
         turned = strip.rotate(rng.uniform(-10, 10), Image.Resampling.BILINEAR).filter(ImageFilter.GaussianBlur(width / 32))
         share = np.asarray(turned.crop((width // 2, 0, width // 2 + width, height))) / 255
         pages.append(background + (ink.reshape(channels, 1, 1) - background) * share)
-    return np.rint(np.stack(pages)).astype(np.uint8)
+    written: Images = np.rint(np.stack(pages)).astype(np.uint8)
+    return written
 
 
 def digits(like: Images, rng: np.random.Generator) -> Images:
