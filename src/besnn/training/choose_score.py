@@ -164,8 +164,10 @@ def layer_columns(detector: Detector, width: int) -> dict[str | None, range]:
     found: dict[str | None, range] = {}
     first = 0
     for layer in map("+".join, blocks):
+        network = InferenceNetwork(detector.model, detector.preprocessing, layer)
         with torch.inference_mode():
-            _, features = InferenceNetwork(detector.model, detector.preprocessing, layer)(one.to(detector.device))
+            _, features = network(one.to(detector.device))
+        network.close()
         found[layer] = range(first, first := first + features.shape[-1])
     return found
 
