@@ -264,4 +264,5 @@ def soak_table(record: Mapping[str, Any]) -> Table:
         f"{memory[0]} to {memory[-1]}",
     )
     faults = ", ".join(f"{name.replace('_', ' ')} {count}×" for name, count in record["faults"].items())
-    return Table("Soak", head, [row], f"Two workers. Faults: {faults}. Other programs used the machine too.")
+    where = f"Two workers and their clients on {record['provenance']['hardware']}"
+    return Table("Soak", head, [row], f"{where}. Requests per second: sent, of what the service reached before. Faults: {faults}.")
