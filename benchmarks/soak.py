@@ -265,4 +265,5 @@ def soak_table(record: Mapping[str, Any]) -> Table:
     )
     faults = ", ".join(f"{name.replace('_', ' ')} {count}×" for name, count in record["faults"].items())
     where = f"Two workers and their clients on {record['provenance']['hardware']}"
-    return Table("Soak", head, [row], f"{where}. Requests per second: sent, of what the service reached before. Faults: {faults}.")
+    rates = "Requests per second: sent, of what the service reached before"
+    return Table("Soak", head, [row], f"{where}. {rates}. Faults: {faults}.")

@@ -15,6 +15,7 @@ def test_the_table_shows_what_was_not_answered_well():
         "statuses": {"200": 998, "429": 2},
     }
     found |= {"wrong": 0, "lost": 3, "lost_otherwise": 1, "faults": {"worker_killed": 4}, "p50_ms": 5.1, "p99_ms": 80.0}
-    table = soak_table(found | {"memory_mib": [900, 910]})
+    table = soak_table(found | {"memory_mib": [900, 910], "provenance": {"hardware": "cpu, 2 threads"}})
     assert table.rows == [("2", "70 of 100", "1,000", "2", "0", "3", "1", "5", "80", "900 to 910")]
+    assert table.note.startswith("Two workers and their clients on cpu, 2 threads.")
     assert "worker killed 4×" in table.note
