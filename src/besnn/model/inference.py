@@ -14,7 +14,7 @@ from besnn.errors import InputError
 from besnn.layers import batch_ensemble, fold, members_of, mirror_views, ones, tile
 from besnn.layers.folding.fold import WithLayerOutputs
 from besnn.layers.folding.folded_layers import FoldedLinear
-from besnn.layers.folding.fuse import ConvReLU, MemberProducts, MemberStreams, Pool, fuse, fuse_for_cpu
+from besnn.layers.folding.fuse import FEW_ROWS, ConvReLU, MemberProducts, MemberStreams, Pool, fuse, fuse_for_cpu
 from besnn.model.cuda_graphs import CudaGraphs, Network, Outputs, Replayed
 from besnn.model.feature_layers import INPUTS, OUTPUT, PIXELS, by_member, inner_layers, layer_features, layer_names
 from besnn.model.pixel_statistics import pixel_statistics
@@ -116,7 +116,7 @@ class InferenceNetwork(nn.Module):
         return mirror_views(x, networks) if self.model.mirror and networks > 1 else [x] * networks
 
     def _on_cpu(self, raw: Tensor) -> Outputs:
-        if self._packed is None:
+        if self._packed is None and (raw.ndim == 4 or len(raw) >= FEW_ROWS):  # before that, it would not pay
             self._packed = self._fuse(raw, _for_cpu, half=False)
         return self.outputs(raw, self._packed or self.extractors)
 
