@@ -94,8 +94,8 @@ class MemberProducts(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "MemberProducts":
         """Copy the layers and pack them anew."""
-        layers = [copy.deepcopy(layer, memo) for layer in self.layers]
-        return MemberProducts(list(zip(layers, [name == "relu" for name in self.activations], strict=True)))  # type: ignore[arg-type]
+        layers: list[Any] = [copy.deepcopy(layer, memo) for layer in self.layers]
+        return MemberProducts(list(zip(layers, [name == "relu" for name in self.activations], strict=True)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map what the first layer takes to what the last one returns."""
