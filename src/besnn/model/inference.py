@@ -116,7 +116,7 @@ class InferenceNetwork(nn.Module):
         return mirror_views(x, networks) if self.model.mirror and networks > 1 else [x] * networks
 
     def _on_cpu(self, raw: Tensor) -> Outputs:
-        if self._packed is None and (raw.ndim == 4 or len(raw) >= FEW_ROWS):  # preparing it for fewer takes longer than it saves
+        if self._packed is None and (raw.ndim == 4 or len(raw) >= FEW_ROWS):  # for fewer, preparing costs more than it saves
             self._packed = self._fuse(raw, _for_cpu, half=False)
         return self.outputs(raw, self._packed or self.extractors)
 
